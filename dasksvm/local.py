@@ -1,0 +1,89 @@
+"""The executor without a cluster: the plans of the learner on a pool of threads, one BLAS thread a tile.
+
+It is the specification of `runtime/`: the same tiles, the same sequence, the same model, whatever the number of threads.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from dasksvm.solver.features import Features, Floats, Ints
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.messages import MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan
+from dasksvm.solver.tiles import member_rows, score
+
+
+class Source(Protocol):
+    """Where the examples come from."""
+
+    def features(self, rows: Ints) -> Features:
+        """Give the features of some rows, centred and converted for the kernel."""
+        ...
+
+    def labels(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Give the signs and boxes of some rows, each of shape (P, m)."""
+        ...
+
+
+class LocalExecutor:
+    """Run a learner's plans in this process.
+
+    Parameters
+    ----------
+    learner : Learner
+    source : Source
+    threads : int
+        Threads that compute tiles; the model does not depend on it.
+    """
+
+    def __init__(self, learner: Learner, source: Source, threads: int) -> None:
+        self.learner = learner
+        self.source = source
+        self.threads = threads
+        self._scratch: Floats = np.zeros(0)
+
+    def run(self, watch: Callable[[Progress, float], bool]) -> None:
+        """Execute plans until the learner is done.
+
+        Parameters
+        ----------
+        watch : callable
+            Told the progress and the seconds since the start after every result; when it returns True the learner is
+            asked to stop.
+        """
+        start = time.perf_counter()
+        waiting: deque[Future[Result] | RowsPlan] = deque()
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.threads, "dasksvm-tile") as pool:
+            try:
+                for plan in [*self.learner.pending(), *self.learner.plans()]:
+                    waiting.append(self._submit(pool, plan))
+                while waiting:
+                    first = waiting.popleft()
+                    result = self._member_rows(pool, first) if isinstance(first, RowsPlan) else first.result()
+                    progress = self.learner.take(result)
+                    if watch(progress, time.perf_counter() - start):
+                        self.learner.stop()
+                    for plan in self.learner.plans():
+                        waiting.append(self._submit(pool, plan))
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _submit(self, pool: ThreadPoolExecutor, plan: Plan) -> Future[Result] | RowsPlan:
+        return pool.submit(self._score, plan) if isinstance(plan, ScorePlan) else plan
+
+    def _score(self, plan: ScorePlan) -> Result:
+        sign, bound = self.source.labels(plan.rows)
+        return score(plan, self.learner.settings.kernel, self.source.features(plan.rows), sign, bound)
+
+    def _member_rows(self, pool: ThreadPoolExecutor, plan: RowsPlan) -> MemberRows:
+        shape, dtype = (len(plan.slots), len(plan.order)), plan.members.dtype
+        if self._scratch.size < shape[0] * shape[1] or self._scratch.dtype != dtype:
+            self._scratch = np.empty(shape[0] * shape[1], dtype)
+        out = self._scratch[: shape[0] * shape[1]].reshape(shape)
+        return member_rows(plan, self.learner.settings.kernel, out, pool.map)

@@ -1,0 +1,174 @@
+"""Direction searches on one problem: bounds, extremes, steps (paper 1, section 3.1, equations 6-9).
+
+The working arrays are cut into blocks of `PAGE` places. A step moves all gradients once, block by block, and leaves the
+largest gradient that may rise and the smallest that may fall of each block; the next pair is found from those.
+Ties go to the lowest place.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from dasksvm.solver.cache import PAGE
+from dasksvm.solver.jit import SUMS, njit
+
+MANTISSA = np.int64(0x7FFFFFFFFFFFFFFF)
+# The keys of -inf and inf.
+LEAST_KEY = np.int64(-0x7FF0000000000001)
+LARGEST_KEY = np.int64(0x7FF0000000000000)
+SNAP = 1e-12
+LEAST_CURVATURE = 1e-12
+
+
+@njit(inline=True)
+def _key(number: float) -> int:  # pragma: no cover
+    """Map a float64 to an integer of the same order: LLVM vectorises a maximum of integers, not one of floats."""
+    bits = np.float64(number).view(np.int64)
+    return bits ^ ((bits >> np.int64(63)) & MANTISSA)
+
+
+@njit(inline=True)
+def _number(key: int) -> float:  # pragma: no cover
+    """Undo `_key`."""
+    return np.int64(key ^ ((key >> np.int64(63)) & MANTISSA)).view(np.float64)
+
+
+@njit(fastmath={"contract"})
+def shift_block(g: Any, up: Any, down: Any, row_i: Any, row_j: Any, step: float) -> Any:  # pragma: no cover
+    """Apply g ← g - λ (K_i - K_j) to a block; return its extremes."""
+    top, bottom = LEAST_KEY, LARGEST_KEY
+    for a in range(len(g)):
+        value = g[a] - step * (np.float64(row_i[a]) - np.float64(row_j[a]))
+        g[a] = value
+        key = _key(value)
+        top = max(top, key if up[a] else LEAST_KEY)
+        bottom = min(bottom, key if down[a] else LARGEST_KEY)
+    return _number(top), _number(bottom)
+
+
+@njit()
+def block_extremes(g: Any, up: Any, down: Any) -> Any:  # pragma: no cover
+    """Compute the largest gradient that may rise and the smallest that may fall."""
+    top, bottom = LEAST_KEY, LARGEST_KEY
+    for a in range(len(g)):
+        key = _key(g[a])
+        top = max(top, key if up[a] else LEAST_KEY)
+        bottom = min(bottom, key if down[a] else LARGEST_KEY)
+    return _number(top), _number(bottom)
+
+
+@njit()
+def find(g: Any, allowed: Any, number: float) -> int:  # pragma: no cover
+    """Find the first allowed place of a block with this gradient."""
+    for start in range(0, len(g), 64):
+        part, mask = g[start : start + 64], allowed[start : start + 64]
+        hits = 0
+        for a in range(len(part)):
+            hits += mask[a] & (part[a] == number)
+        if hits > 0:
+            for a in range(len(part)):
+                if mask[a] and part[a] == number:
+                    return start + a
+    return -1
+
+
+@njit()
+def highest(top: Any, g: Any, up: Any) -> int:  # pragma: no cover
+    """Find the place of the largest gradient that may rise; -1 if none may."""
+    best, block = -np.inf, -1
+    for b in range(len(top)):
+        if top[b] > best:
+            best, block = top[b], b
+    if block >= 0:
+        start, stop = block * PAGE, (block + 1) * PAGE
+        return start + find(g[start:stop], up[start:stop], best)
+    return -1
+
+
+@njit()
+def lowest(bottom: Any, g: Any, down: Any) -> int:  # pragma: no cover
+    """Find the place of the smallest gradient that may fall; -1 if none may."""
+    best, block = np.inf, -1
+    for b in range(len(bottom)):
+        if bottom[b] < best:
+            best, block = bottom[b], b
+    if block >= 0:
+        start, stop = block * PAGE, (block + 1) * PAGE
+        return start + find(g[start:stop], down[start:stop], best)
+    return -1
+
+
+@njit()
+def step_length(difference: float, curvature: float, room_up: float, room_down: float) -> float:  # pragma: no cover
+    """λ of paper 1, equation 8, for a pair: the step to the optimum or to the box, whichever comes first."""
+    free = difference / max(curvature, LEAST_CURVATURE)
+    return min(free, room_up, room_down)
+
+
+@njit()
+def snapped(alpha: float, lower: float, upper: float) -> float:  # pragma: no cover
+    """Put a coefficient that is within rounding of a bound on the bound."""
+    slack = SNAP * (upper - lower)
+    if alpha <= lower + slack:
+        return lower
+    if alpha >= upper - slack:
+        return upper
+    return alpha
+
+
+@njit(fastmath=SUMS)
+def weighted_sum(alpha: Any, row: Any) -> float:  # pragma: no cover
+    """Σ α_s K_s in float64."""
+    total = 0.0
+    for a in range(len(alpha)):
+        total += alpha[a] * np.float64(row[a])
+    return total
+
+
+@njit()
+def best_gain_down(g: Any, down: Any, row: Any, diagonal: Any, g_i: float, k_ii: float) -> Any:  # pragma: no cover
+    """Within a block, find j that may fall with the largest gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij)."""
+    best, where = -1.0, -1
+    for a in range(len(g)):
+        if down[a]:
+            difference = g_i - g[a]
+            if difference > 0.0:
+                curvature = max(k_ii + diagonal[a] - 2.0 * np.float64(row[a]), LEAST_CURVATURE)
+                gain = difference * difference / curvature
+                if gain > best:
+                    best, where = gain, a
+    return best, where
+
+
+@njit()
+def best_gain_up(g: Any, up: Any, row: Any, diagonal: Any, g_j: float, k_jj: float) -> Any:  # pragma: no cover
+    """Within a block, find i that may rise with the largest gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij)."""
+    best, where = -1.0, -1
+    for a in range(len(g)):
+        if up[a]:
+            difference = g[a] - g_j
+            if difference > 0.0:
+                curvature = max(k_jj + diagonal[a] - 2.0 * np.float64(row[a]), LEAST_CURVATURE)
+                gain = difference * difference / curvature
+                if gain > best:
+                    best, where = gain, a
+    return best, where
+
+
+@njit(fastmath={"contract"})
+def gains_down(g: Any, down: Any, row: Any, diagonal: Any, g_i: float, k_ii: Any, gains: Any) -> Any:  # pragma: no cover
+    """Write the gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij) of each j that may fall, in float32; return the largest.
+
+    Non-negative floats are ordered as their bits are, so the maximum is one of integers.
+    """
+    k_ii, least = np.float32(k_ii), np.float32(LEAST_CURVATURE)
+    best = np.int32(-1)
+    for a in range(len(g)):
+        difference = np.float32(g_i - g[a])
+        curvature = diagonal[a] + k_ii - np.float32(2.0) * np.float32(row[a])
+        curvature = curvature if curvature > least else least
+        able = down[a] and difference > np.float32(0.0)
+        gain = difference * difference / curvature if able else np.float32(0.0)
+        gains[a] = gain
+        best = max(best, np.float32(gain).view(np.int32))
+    return np.int32(best).view(np.float32)

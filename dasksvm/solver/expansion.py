@@ -1,0 +1,184 @@
+"""The expansion S: working arrays, features, kernel rows, and which example stands where."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.batch import FIRST_EVENT, Batch
+from dasksvm.solver.cache import EVENTS, PAGE, blocks_of, drop_rows, empty_cache, put_row
+from dasksvm.solver.cache import widened as widened_cache
+from dasksvm.solver.features import Features, FeatureStore, Floats, Ints
+from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.messages import CandidateBatch
+from dasksvm.solver.refresh import exact_gradients
+from dasksvm.solver.working import adopt, empty_working, live_places
+from dasksvm.solver.working import widened as widened_working
+
+
+class Expansion:
+    """The members of S and all that is kept about them.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    problems : int
+    cache_bytes : int
+        Budget of the kernel rows.
+    """
+
+    def __init__(self, kernel: Kernel, problems: int, cache_bytes: int) -> None:
+        self.kernel = kernel
+        self.cache_bytes = cache_bytes
+        self.working = empty_working(problems, PAGE)
+        self.cache = empty_cache(0, PAGE, np.dtype(np.float32))
+        self.store: FeatureStore | None = None
+        self.example: Ints = np.zeros(PAGE, np.int64)
+        self.evaluations = 0
+
+    @property
+    def places(self) -> int:
+        """Places in use or freed."""
+        return int(self.working.size[0])
+
+    def members(self) -> Features:
+        """Give the feature store, by slot."""
+        assert self.store is not None
+        return self.store.view()
+
+    def order(self) -> Ints:
+        """Slot of each place; a free place shows some slot."""
+        slots: Ints = np.maximum(self.working.slot[: self.places], 0)
+        return slots
+
+    def arrivals(self) -> Ints:
+        """The event with which each place's member came: it tells later whether the member is still the same."""
+        events: Ints = self.cache.event_of[: self.places].copy()
+        return events
+
+    def make_room(self, result: CandidateBatch) -> None:
+        """Grow the arrays for the candidates of a batch."""
+        if self.store is None:
+            self.store = FeatureStore(result.features.part(0, 0))
+            self.cache = empty_cache(self.cache_bytes, len(self.working.slot), result.rows.dtype)
+        need = self.places + len(result.rows)
+        if need > len(self.working.slot):
+            places = blocks_of(max(need, len(self.working.slot) * 3 // 2)) * PAGE
+            self.working = widened_working(self.working, places)
+            self.example = np.concatenate([self.example, np.zeros(places - len(self.example), np.int64)])
+        self.cache = widened_cache(self.cache, len(self.working.slot), len(result.rows))
+
+    def batch(self, result: CandidateBatch, arrivals: Ints, known: Ints) -> Batch:
+        """Complete a batch that was scored when the members were `arrivals`, so that it can be processed."""
+        w = self.working
+        count = len(result.rows)
+        changed = np.flatnonzero(self.cache.event_of[: len(arrivals)] != arrivals)
+        changed = np.concatenate([changed, np.arange(len(arrivals), self.places)])
+        changed = changed[w.holders[changed] > 0]
+        fresh = self.kernel.tile(result.features, self.members(), w.slot[changed])
+        mates = self.kernel.tile(result.features, result.features)
+        self.evaluations += fresh.size + mates.size
+        at = np.zeros(8, np.int64)
+        at[FIRST_EVENT] = self.cache.size[EVENTS]
+        return Batch(
+            rows=result.rows,
+            fresh=fresh,
+            fresh_places=changed,
+            mates=mates,
+            row_of=result.row_of,
+            known=known,
+            known_slot=np.where(known >= 0, w.slot[known], -1),
+            sign=result.sign,
+            bound=result.bound,
+            self_kernel=self.kernel.diagonal(result.features),
+            scored=result.scored,
+            drift=np.full((len(w.alpha), count), -np.inf),
+            gradient=np.zeros(len(w.alpha)),
+            enters=np.zeros(len(w.alpha), np.bool_),
+            hand=np.full(self.cache.table.shape[1], -1, np.int32),
+            event_row=np.zeros(count, np.int64),
+            at=at,
+        )
+
+    def known(self, examples: Ints, among: Ints | None) -> Ints:
+        """Find the places of the examples that are members now, -1 for the others; `among` narrows who can be."""
+        known = np.full(len(examples), -1, np.int64)
+        live = live_places(self.working)
+        if among is not None:
+            live = live[np.isin(self.example[live], among)]
+        if len(live):
+            live = live[np.argsort(self.example[live])]
+            ids = self.example[live]
+            at = np.minimum(np.searchsorted(ids, examples), len(ids) - 1)
+            hit = ids[at] == examples
+            known[hit] = live[at[hit]]
+        return known
+
+    def _arrived(self, batch: Batch) -> tuple[Ints, Ints]:
+        """Places and candidate rows of those who entered in this batch and are still here."""
+        first = int(batch.at[FIRST_EVENT])
+        events = np.arange(first, int(self.cache.size[EVENTS]))
+        places = self.cache.event_place[events]
+        here = self.cache.event_of[places] == events
+        return places[here], batch.event_row[events - first][here]
+
+    def compute_row(self, mates: Features, batch: Batch, place: int) -> None:
+        """Compute the kernel row of a member in the middle of a batch."""
+        slots = self.working.slot[: self.places]
+        new_places, new_rows = self._arrived(batch)
+        new, members = mates.take(new_rows), self.members()
+        own = members.take(slots[[place]]) if slots[place] >= 0 else new.take(np.flatnonzero(new_places == place))
+        row: Floats = np.zeros(len(slots), own.dtype)
+        if len(members):
+            row[:] = self.kernel.tile(own, members)[0].take(self.order())
+        row[new_places] = self.kernel.tile(own, new)[0]
+        row[place] = self.working.diagonal[place]
+        self.evaluations += len(members) + len(new)
+        put_row(self.cache, place, row, int(self.cache.size[EVENTS]))
+
+    def store_new(self, result: CandidateBatch, batch: Batch) -> None:
+        """End a batch: the features of those who entered get slots; the store is compacted when half of it is dead."""
+        assert self.store is not None
+        places, rows = self._arrived(batch)
+        if len(places):
+            self.working.slot[places] = self.store.append(result.features.take(rows))
+            self.example[places] = result.examples[np.flatnonzero(result.row_of >= 0)[rows]]
+        live = live_places(self.working)
+        if len(self.store) > max(2 * len(live), PAGE):
+            self.store = FeatureStore(self.members().take(self.working.slot[live]))
+            self.working.slot[:] = 0
+            self.working.slot[live] = np.arange(len(live))
+
+    def adopt(self, problem: int, alpha: NDArray[np.float64], g: NDArray[np.float64]) -> None:
+        """Replace the coefficients of a problem; members that this makes blatantly useless leave."""
+        drop_rows(self.cache, adopt(self.working, problem, alpha, g))
+
+    def exact_gradients(self, problem: int, alpha: NDArray[np.float64]) -> NDArray[np.float64]:
+        """g = y - Kα at each place, in float64, for given coefficients; 0 where no member of the problem is."""
+        live = np.flatnonzero(self.working.member[problem, : self.places])
+        gradients = np.zeros(self.places)
+        gradients[live] = exact_gradients(
+            self.kernel, self.members().take(self.working.slot[live]), alpha[live], self.working.sign[problem, live]
+        )
+        return gradients
+
+    def check(self, tolerance: float) -> None:
+        """Raise AssertionError unless box, sum, gradients, masks, counts and cached rows are what they must be."""
+        w, places = self.working, self.places
+        for p in range(len(w.alpha)):
+            alpha, member = w.alpha[p, :places], w.member[p, :places]
+            live = np.flatnonzero(member)
+            assert np.all(alpha[~member] == 0.0)
+            assert np.all((w.lower[p, live] <= alpha[live]) & (alpha[live] <= w.upper[p, live]))
+            assert abs(alpha.sum()) <= 1e-9 * max(1.0, np.abs(alpha).sum())
+            assert np.array_equal(w.up[p, :places], member & (alpha < w.upper[p, :places]))
+            assert np.array_equal(w.down[p, :places], member & (alpha > w.lower[p, :places]))
+            assert w.count[p, 0] == len(live)
+            assert set(w.zeros[p, : w.count[p, 1]]) == set(live[alpha[live] == 0.0])
+            exact = self.exact_gradients(p, alpha)
+            assert np.all(np.abs(exact[live] - w.g[p, live]) <= tolerance)
+        assert np.array_equal(w.holders[:places], w.member[:, :places].sum(axis=0))
+        for place in np.flatnonzero(self.cache.applied[:places] == self.cache.size[EVENTS]):
+            row = self.kernel.tile(self.members().take(w.slot[[place]]), self.members(), self.order())[0]
+            pages = self.cache.table[place, : blocks_of(places)]
+            cached = self.cache.pages[pages, :PAGE].ravel()[:places]
+            live = live_places(w)
+            assert np.allclose(cached[live], row[live], atol=tolerance)

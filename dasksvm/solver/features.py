@@ -1,0 +1,210 @@
+"""Features of examples, dense or CSR, and the append-only store of the members' features.
+
+A *slot* is a row of the store. Slots are only ever appended, so a tile that is being computed against the members of an
+older version reads rows that nobody writes; a compaction makes a new store and leaves the old one to its readers.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+Ints = NDArray[np.int64]
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Give a read-only view: what crosses a wall is never written again."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+@dataclass(frozen=True)
+class DenseFeatures:
+    """Rows of a dense matrix with their squared norms.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n, d)
+    squares : ndarray of shape (n,)
+        Squared Euclidean norm of each row.
+    """
+
+    values: Floats
+    squares: Floats
+
+    @classmethod
+    def of(cls, values: Floats) -> Self:
+        """Compute the norms of `values`, summed in float64."""
+        squares = np.einsum("ij,ij->i", values, values, dtype=np.float64)
+        return cls(values, squares.astype(values.dtype))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return self.values.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values, and of the kernel values made from them."""
+        return self.values.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.values.nbytes + self.squares.nbytes
+
+    def take(self, rows: Ints) -> Self:
+        """Copy some rows."""
+        return type(self)(self.values.take(rows, axis=0), self.squares.take(rows))
+
+    def part(self, start: int, stop: int) -> Self:
+        """Give a range of rows, without copying."""
+        return type(self)(self.values[start:stop], self.squares[start:stop])
+
+    def dense(self) -> Floats:
+        """Give the rows as a dense matrix."""
+        return self.values
+
+    def astype(self, dtype: np.dtype[Any]) -> Self:
+        """Convert the values; the norms are computed anew."""
+        return type(self).of(self.values.astype(dtype))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Give the arrays that make these features, for a snapshot."""
+        return {"values": self.values, "squares": self.squares}
+
+
+@dataclass(frozen=True)
+class SparseFeatures:
+    """Rows of a CSR matrix with their squared norms.
+
+    Attributes
+    ----------
+    data, indices : ndarray of shape (nonzeros,)
+    indptr : ndarray of int64, shape (n + 1,)
+        Where each row begins in `data`.
+    squares : ndarray of shape (n,)
+    columns : int
+        Number of features.
+    """
+
+    data: Floats
+    indices: NDArray[np.integer[Any]]
+    indptr: Ints
+    squares: Floats
+    columns: int
+
+    @classmethod
+    def of(cls, data: Floats, indices: NDArray[np.integer[Any]], indptr: Ints, columns: int) -> Self:
+        """Compute the norms, summed in float64."""
+        starts = indptr.astype(np.int64)
+        lengths = np.diff(starts)
+        squares = np.zeros(len(lengths))
+        filled = lengths > 0
+        if filled.any():
+            squares[filled] = np.add.reduceat(np.square(data, dtype=np.float64), starts[:-1][filled])
+        return cls(data, indices.astype(np.int32, copy=False), starts, squares.astype(data.dtype), columns)
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return self.columns
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values, and of the kernel values made from them."""
+        return self.data.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.data.nbytes + self.indices.nbytes + self.indptr.nbytes + self.squares.nbytes
+
+    def take(self, rows: Ints) -> Self:
+        """Copy some rows."""
+        starts, lengths = self.indptr[rows], np.diff(self.indptr)[rows]
+        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        where = np.repeat(starts - indptr[:-1], lengths) + np.arange(indptr[-1])
+        return type(self)(self.data[where], self.indices[where], indptr, self.squares[rows], self.columns)
+
+    def part(self, start: int, stop: int) -> Self:
+        """Give a range of rows, without copying the values."""
+        ends = self.indptr[start : stop + 1]
+        values = slice(ends[0], ends[-1])
+        return type(self)(
+            self.data[values], self.indices[values], ends - ends[0], self.squares[start:stop], self.columns
+        )
+
+    def dense(self) -> Floats:
+        """Give the rows as a dense matrix: for tiles, never for a data set."""
+        out = np.zeros((len(self), self.columns), self.dtype)
+        out[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.data
+        return out
+
+    def astype(self, dtype: np.dtype[Any]) -> Self:
+        """Convert the values; the norms are computed anew."""
+        return type(self).of(self.data.astype(dtype), self.indices, self.indptr, self.columns)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Give the arrays that make these features, for a snapshot."""
+        return {"data": self.data, "indices": self.indices, "indptr": self.indptr, "squares": self.squares}
+
+
+Features = DenseFeatures | SparseFeatures
+
+
+class FeatureStore:
+    """The members' features by slot: appended to, read through immutable views.
+
+    Parameters
+    ----------
+    first : Features
+        Rows that fix the type, the width and the layout; they take the slots 0, 1, ...
+    """
+
+    def __init__(self, first: Features) -> None:
+        self._kind = type(first)
+        self._columns = first.width
+        self._arrays = {name: array.copy() for name, array in first.arrays().items()}
+        self._filled = {name: len(array) for name, array in self._arrays.items()}
+        self._count = len(first)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, rows: Features) -> Ints:
+        """Add rows and return their slots."""
+        added = dict(rows.arrays())
+        if isinstance(rows, SparseFeatures):
+            added["indptr"] = rows.indptr[1:] + self._filled["data"]
+        for name, array in added.items():
+            self._extend(name, array)
+        slots = np.arange(self._count, self._count + len(rows))
+        self._count += len(rows)
+        return slots
+
+    def _extend(self, name: str, added: NDArray[Any]) -> None:
+        old, start = self._arrays[name], self._filled[name]
+        stop = start + len(added)
+        if stop > len(old):
+            grown = np.empty((max(stop, 2 * len(old)), *old.shape[1:]), old.dtype)
+            grown[:start] = old[:start]
+            self._arrays[name] = grown
+        self._arrays[name][start:stop] = added
+        self._filled[name] = stop
+
+    def view(self) -> Features:
+        """Give the rows so far; they never change, whatever is appended later."""
+        arrays = {name: frozen(array[: self._filled[name]]) for name, array in self._arrays.items()}
+        if self._kind is SparseFeatures:
+            return SparseFeatures(**arrays, columns=self._columns)
+        return DenseFeatures(**arrays)

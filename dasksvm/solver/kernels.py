@@ -1,0 +1,172 @@
+"""Kernel functions: linear, poly, rbf, sigmoid, as tiles of values; a row is a tile of one row, a value a tile of one.
+
+A tile is a matrix product (BLAS on dense rows, a vectorised sum over the non-zeros of CSR members) and an epilogue that
+turns the dot products into kernel values while they are in the cache. K(x, x) and |x|² - 2x·x' + |x'|² are clipped where
+rounding would leave their range.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.features import DenseFeatures, Features, Floats, Ints, SparseFeatures
+from dasksvm.solver.jit import SUMS, njit
+
+KERNELS = ("linear", "poly", "rbf", "sigmoid")
+BLOCK_ROWS = 256
+BLOCK_COLUMNS = 1024
+DENSE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel function with its parameters.
+
+    Attributes
+    ----------
+    name : {"linear", "poly", "rbf", "sigmoid"}
+        x·x', (γ x·x' + c)^p, exp(-γ |x - x'|²), tanh(γ x·x' + c).
+    gamma, coef0 : float
+        γ and c.
+    degree : int
+        p.
+    """
+
+    name: str
+    gamma: float = 1.0
+    coef0: float = 0.0
+    degree: int = 3
+
+    def diagonal(self, rows: Features) -> NDArray[np.float64]:
+        """Compute K(x, x) of each row in float64, shape (n,)."""
+        squares = rows.squares.astype(np.float64)
+        if self.name == "linear":
+            return squares
+        if self.name == "rbf":
+            return np.ones(len(rows))
+        inner = self.gamma * squares + self.coef0
+        return np.tanh(inner) if self.name == "sigmoid" else inner**self.degree
+
+    def tile(
+        self, rows: Features, columns: Features, order: Ints | None = None, out: Floats | None = None
+    ) -> Floats:
+        """Compute K(rows, columns[order]), shape (rows, columns), in the type of the features.
+
+        The same arguments give the same bits whatever else runs: the blocks depend on the shapes alone.
+        """
+        width = len(columns) if order is None else len(order)
+        if out is None:
+            out = np.empty((len(rows), width), rows.dtype)
+        for left, right in column_blocks(width, len(rows)):
+            part = columns.part(left, right) if order is None else columns.take(order[left:right])
+            self.block(rows, part, out, left)
+        return out
+
+    def block(self, rows: Features, columns: Features, out: Floats, left: int) -> None:
+        """Fill out[:, left : left + len(columns)] with K(rows, columns), by blocks of rows that stay in the cache."""
+        right = left + len(columns)
+        step = BLOCK_ROWS
+        if isinstance(columns, SparseFeatures):
+            step = int(np.clip(DENSE_BYTES // (columns.width * out.itemsize), 1, BLOCK_ROWS))
+        for top in range(0, len(rows), step):
+            bottom = min(top + step, len(rows))
+            part = out[top:bottom]
+            if isinstance(columns, SparseFeatures):
+                piece = rows.part(top, bottom).dense().T.copy()
+                _sparse_dots(columns.data, columns.indices, columns.indptr, piece, part, left)
+            else:
+                assert isinstance(rows, DenseFeatures)
+                np.matmul(rows.values[top:bottom], columns.values.T, out=part[:, left:right])
+            self._epilogue(part, left, right, rows.squares[top:bottom], columns.squares)
+
+    def _epilogue(self, out: Floats, left: int, right: int, rows: Floats, columns: Floats) -> None:
+        number = out.dtype.type
+        if self.name == "rbf":
+            _rbf_exponent(out, left, right, rows, columns, number(self.gamma))
+            if out.dtype == np.float32:
+                _exp(out, left, right)
+            else:
+                np.exp(out[:, left:right], out=out[:, left:right])
+        elif self.name == "poly":
+            _poly(out, left, right, number(self.gamma), number(self.coef0), self.degree)
+        elif self.name == "sigmoid":
+            part = out[:, left:right]
+            np.tanh(number(self.gamma) * part + number(self.coef0), out=part)
+
+
+def column_blocks(width: int, height: int) -> list[tuple[int, int]]:
+    """Cut the columns of a tile into the blocks in which it is computed: wide ones where the rows are few."""
+    step = max(BLOCK_COLUMNS, BLOCK_ROWS * BLOCK_COLUMNS // max(height, 1))
+    return [(left, min(left + step, width)) for left in range(0, width, step)]
+
+
+@njit(fastmath=SUMS)
+def _sparse_dots(
+    data: Any, indices: Any, indptr: Any, rows_transposed: Any, out: Any, left: int
+) -> None:  # pragma: no cover
+    """Dot products of CSR rows with dense ones: one multiply-add over all dense rows for each non-zero."""
+    height = rows_transposed.shape[1]
+    group = 16
+    sums = np.empty((group, height), out.dtype)
+    count = len(indptr) - 1
+    for start in range(0, count, group):
+        stop = min(start + group, count)
+        for s in range(start, stop):
+            line = sums[s - start]
+            line[:] = 0
+            for at in range(indptr[s], indptr[s + 1]):
+                value, source = data[at], rows_transposed[indices[at]]
+                for r in range(height):
+                    line[r] += value * source[r]
+        for r in range(height):
+            for s in range(start, stop):
+                out[r, left + s] = sums[s - start, r]
+
+
+@njit(fastmath={"contract"})
+def _rbf_exponent(out: Any, left: int, right: int, rows: Any, columns: Any, gamma: Any) -> None:  # pragma: no cover
+    """Turn x·x' into -γ |x - x'|², never above 0."""
+    two, zero = out.dtype.type(2), out.dtype.type(0)
+    for r in range(out.shape[0]):
+        line, square = out[r][left:right], rows[r]
+        for c in range(len(line)):
+            distance = square + columns[c] - two * line[c]
+            line[c] = -gamma * distance if distance > zero else zero
+
+
+@njit(fastmath={"contract"})
+def _exp(out: Any, left: int, right: int) -> None:  # pragma: no cover
+    """Compute exp of non-positive float32 numbers in place: 2^k · p(r) with |r| ≤ 1/2, relative error below 1e-7.
+
+    Below e^-87 the result is 0 to float32's normal range: about 1e-38.
+    """
+    log2e = np.float32(1.4426950408889634)
+    for r in range(out.shape[0]):
+        line = out[r][left:right]
+        for c in range(len(line)):
+            z = line[c] * log2e
+            z = z if z > np.float32(-126.0) else np.float32(-126.0)
+            k = np.int32(z - np.float32(0.5))
+            x = z - np.float32(k)
+            p = np.float32(1.535336188319500e-4)
+            p = p * x + np.float32(1.339887440266574e-3)
+            p = p * x + np.float32(9.618437357674640e-3)
+            p = p * x + np.float32(5.550332471162809e-2)
+            p = p * x + np.float32(2.402264791363012e-1)
+            p = p * x + np.float32(6.931472028550421e-1)
+            p = p * x + np.float32(1.0)
+            line[c] = p * np.int32((k + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@njit()
+def _poly(out: Any, left: int, right: int, gamma: Any, coef0: Any, degree: int) -> None:  # pragma: no cover
+    for r in range(out.shape[0]):
+        line = out[r][left:right]
+        for c in range(len(line)):
+            base = gamma * line[c] + coef0
+            power = base
+            for _ in range(degree - 1):
+                power *= base
+            line[c] = power

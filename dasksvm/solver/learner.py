@@ -1,0 +1,274 @@
+"""The sans-I/O learner: it asks for tiles, takes them in order, and owns the state of the solver.
+
+No clock, no thread, no file, no Dask: `plans` says what is wanted, `take` applies a result, and between two calls the
+whole state is arrays and scalars. A fixed number L of batches is in flight; batch i is always scored against the state after
+batch i - L, whatever the timing.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver import lasvm
+from dasksvm.solver.batch import FIRST_EVENT, MISSING, SEEN, STEPS, release
+from dasksvm.solver.cache import EVENTS, put_rows
+from dasksvm.solver.expansion import Expansion
+from dasksvm.solver.features import Ints
+from dasksvm.solver.finishing import Finishing
+from dasksvm.solver.messages import CandidateBatch, MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan, View
+from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.settings import Settings
+from dasksvm.solver.working import dual_objective
+
+LEAST_BATCH, LARGEST_BATCH = 64, 500
+DRIFT_QUANTILE, DRIFT_BATCHES = 0.99, 4
+REFRESHES, MOST_EPOCHS = 5, 100
+
+
+class Learner:
+    """LASVM as a state machine: seeding → online → finishing (→ online again, or checking) → done.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.phase = "idle"
+        self.epoch = self.position = self.asked = self.applied = 0
+        self.seen = self.steps = self.evaluations = self.refreshes = 0
+        self.expansion = Expansion(settings.kernel, settings.problems, settings.cache_bytes)
+        self.changed = self.stopped = False
+        self.drift: list[NDArray[np.float64]] = []
+        self.inflight: dict[int, tuple[Plan, Ints]] = {}
+        self.finishing: list[Finishing] = []
+        self.extremes: NDArray[np.float64] = np.zeros((settings.problems, 2))
+
+    def feed(self, order: RandomOrder, seeds: Ints) -> None:
+        """Begin a pass over some examples: the whole set, or the block of a `partial_fit`.
+
+        Parameters
+        ----------
+        order : RandomOrder
+        seeds : ndarray of int64
+            A few examples of each class to begin with; none once there is an expansion.
+        """
+        self.order = order
+        self.epoch = self.position = 0
+        self.phase = "seeding" if len(seeds) else "online"
+        self.finishing = []
+        self.seeds = seeds
+
+    def stop(self) -> None:
+        """Ask for no more examples: what is in flight is taken, and finishing follows."""
+        self.epoch, self.position = max(self.settings.epochs - 1, 0), len(self.order)
+        self.stopped = True
+
+    # Asking
+
+    def plans(self) -> list[Plan]:
+        """Say what is wanted now, beyond what is in flight; nothing at all when the run is done."""
+        new: list[Plan] = []
+        while True:
+            while len(self.inflight) < self.settings.lookahead:
+                rows = self._next_rows()
+                if len(rows) == 0:
+                    break
+                new.append(self._ask(ScorePlan(self.asked, rows, self._view())))
+            if self.inflight or self.phase in ("idle", "done"):
+                return new
+            if self.phase == "online":
+                self._begin_finishing()
+            elif self.phase == "checking":
+                self.phase = "done"
+            else:
+                plan = self._finish()
+                if plan is not None:
+                    new.append(self._ask(plan))
+
+    def pending(self) -> list[Plan]:
+        """List what is in flight, in sequence: what an executor that takes over has to do again."""
+        return [self.inflight[sequence][0] for sequence in sorted(self.inflight)]
+
+    def _ask(self, plan: Plan) -> Plan:
+        self.inflight[plan.sequence] = (plan, self.expansion.arrivals())
+        self.asked += 1
+        return plan
+
+    def _next_rows(self) -> Ints:
+        none = np.zeros(0, np.int64)
+        if self.phase == "seeding":
+            return none if self.inflight else self.seeds
+        if self.phase not in ("online", "checking"):
+            return none
+        left = self.settings.max_examples - self.seen if self.phase == "online" else len(self.order)
+        places = self.expansion.places
+        left -= sum(len(plan.rows) for plan, _ in self.inflight.values() if isinstance(plan, ScorePlan))
+        if self.position >= len(self.order) and self.phase == "online" and self.epoch + 1 < self.settings.epochs:
+            self.epoch, self.position = self.epoch + 1, 0
+        value = self.expansion.cache.pages.itemsize
+        room = self.settings.inflight_bytes // ((self.settings.lookahead + 1) * value * max(places, 1))
+        size = max(min(int(np.clip(places // 4, LEAST_BATCH, LARGEST_BATCH)), room), LEAST_BATCH // 4)
+        stop = min(self.position + size, len(self.order), self.position + max(left, 0))
+        rows = self.order.rows(self.epoch, self.position, stop) if stop > self.position else none
+        self.position = stop
+        return rows
+
+    def _view(self) -> View:
+        w, places = self.expansion.working, self.expansion.places
+        alpha = w.alpha[:, :places].copy()
+        for now in self.finishing:
+            alpha[now.problem] = now.alpha
+        if self.phase == "checking":
+            slack = np.full(len(w.alpha), -np.inf)
+        elif self.settings.filter and len(self.drift) >= DRIFT_BATCHES:
+            slack = np.max(self.drift, axis=0)
+        else:
+            slack = np.full(len(w.alpha), np.inf)
+        return View(
+            version=self.applied,
+            members=None if self.expansion.store is None else self.expansion.members(),
+            order=self.expansion.order(),
+            alpha=alpha,
+            top=w.top.max(axis=1),
+            bottom=w.bottom.min(axis=1),
+            slack=slack,
+            tau=self.settings.rules.tau,
+        )
+
+    # Taking
+
+    def take(self, result: Result) -> Progress:
+        """Apply a result; they come strictly in sequence."""
+        if result.sequence != self.applied:
+            raise ValueError(f"result {result.sequence} came where {self.applied} was expected")
+        plan, arrivals = self.inflight.pop(result.sequence)
+        self.applied += 1
+        if isinstance(result, MemberRows):
+            assert isinstance(plan, RowsPlan)
+            self.evaluations += result.rows.size
+            now = self.finishing[-1]
+            cache = self.expansion.cache
+            put_rows(cache, now.missing(cache), result.rows, int(cache.size[EVENTS]))
+            self._solve(now)
+        else:
+            self.evaluations += result.evaluations
+            if self.phase == "checking":
+                self._widen_extremes(result)
+            elif not self.stopped:
+                self._process(result, arrivals)
+            if self.phase == "seeding":
+                self.phase = "online"
+        return self.progress()
+
+    def progress(self) -> Progress:
+        """Say where the run stands."""
+        w = self.expansion.working
+        dual = dual_objective(w)
+        delta = np.array([lasvm.uncertainty(w, p) for p in range(len(w.alpha))])
+        for now in self.finishing:
+            top, bottom = now.extremes()
+            delta[now.problem] = top - bottom
+            sign = w.sign[now.problem, : len(now.g)]
+            dual[now.problem] = 0.5 * float(now.alpha @ (sign + now.g))
+        members = int(np.count_nonzero(w.holders))
+        steps = self.steps + sum(now.steps for now in self.finishing)
+        evaluations = self.evaluations + self.expansion.evaluations
+        return Progress(self.phase, self.epoch, self.seen, members, steps, delta, dual, evaluations)
+
+    def _process(self, result: CandidateBatch, arrivals: Ints) -> None:
+        s = self.expansion
+        s.make_room(result)
+        batch = s.batch(result, arrivals, s.known(result.examples, self.seeds if self.epoch == 0 else None))
+        while True:
+            code = lasvm.run(s.working, s.cache, batch, self.settings.rules)
+            if code != lasvm.ROW_MISSING:
+                break
+            s.compute_row(result.features, batch, int(batch.at[MISSING]))
+        release(s.cache, batch)
+        s.store_new(result, batch)
+        self.seen += int(batch.at[SEEN]) if self.phase == "online" else 0
+        self.steps += int(batch.at[STEPS])
+        self.changed |= bool(s.cache.size[EVENTS] > batch.at[FIRST_EVENT])
+        if self.phase == "online" and batch.drift.size:
+            drifts = [row[np.isfinite(row)] for row in batch.drift]
+            slack = [max(float(np.quantile(row, DRIFT_QUANTILE)), 0.0) if len(row) else 0.0 for row in drifts]
+            self.drift = [*self.drift, np.array(slack)][-DRIFT_BATCHES:]
+        if code == lasvm.FULL and not self.stopped:
+            self.stop()
+
+    # Finishing
+
+    def _begin_finishing(self) -> None:
+        self.phase = "finishing"
+        self.finishing = [Finishing(self.expansion.working, 0, self._tau())]
+
+    def _tau(self) -> float:
+        return self.settings.rules.tau if self.settings.finish else np.inf
+
+    def _finish(self) -> RowsPlan | None:
+        """Go on with finishing: None when a problem, or all of it, is done; else the rows that it needs."""
+        now = self.finishing[-1]
+        while now.choose(self.expansion.cache):
+            missing = now.missing(self.expansion.cache)
+            if len(missing):
+                order = self.expansion.order()
+                return RowsPlan(self.asked, order[missing], self.expansion.members(), order)
+            self._solve(now)
+        if now.problem + 1 < self.settings.problems:
+            self.finishing.append(Finishing(self.expansion.working, now.problem + 1, self._tau()))
+        else:
+            self._finished()
+        return None
+
+    def _solve(self, now: Finishing) -> None:
+        s = self.expansion
+        now.solve(s.cache, s.kernel, s.members(), s.order())
+
+    def _finished(self) -> None:
+        self.extremes = np.array([now.extremes() for now in self.finishing])
+        if self.settings.epochs == 0 and not self.stopped and self.epoch < MOST_EPOCHS:
+            if self.changed:
+                self._adopt()
+                self.epoch, self.position, self.changed, self.phase = self.epoch + 1, 0, False, "online"
+                return
+            if self.refreshes < REFRESHES and self._refresh():
+                return
+        up_down = [(now.movable(), now.alpha) for now in self.finishing]
+        free = all(bool(np.any(up & down)) for (up, down), _ in up_down)
+        if free or len(self.order) == 0:
+            self.phase = "done"
+        else:
+            self.phase, self.epoch, self.position = "checking", self.epoch + 1, 0
+
+    def _adopt(self) -> None:
+        """Let the online iterations go on from the finished coefficients."""
+        self.steps += sum(now.steps for now in self.finishing)
+        for now in self.finishing:
+            self.expansion.adopt(now.problem, now.alpha, now.g)
+        self.finishing = []
+
+    def _refresh(self) -> bool:
+        """Compute the members' gradients anew in float64; True if that showed a violation, which is then repaired."""
+        self.refreshes += 1
+        worst = 0.0
+        for now in self.finishing:
+            now.g = self.expansion.exact_gradients(now.problem, now.alpha)
+            top, bottom = now.extremes()
+            worst = max(worst, top - bottom)
+        self.extremes = np.array([now.extremes() for now in self.finishing])
+        if worst <= 2 * self.settings.rules.tau:
+            return False
+        self._adopt()
+        self.changed = True
+        self._begin_finishing()
+        return True
+
+    def _widen_extremes(self, result: CandidateBatch) -> None:
+        """Without free support vectors b lies between gradients of the whole set, not of S alone."""
+        outside = (self.expansion.known(result.examples, None) < 0) & (result.bound > 0)
+        gradient = result.sign - result.margins
+        rising = np.where(outside & (result.sign > 0), gradient, -np.inf).max(axis=1, initial=-np.inf)
+        falling = np.where(outside & (result.sign < 0), gradient, np.inf).min(axis=1, initial=np.inf)
+        self.extremes[:, 0] = np.maximum(self.extremes[:, 0], rising)
+        self.extremes[:, 1] = np.minimum(self.extremes[:, 1], falling)

@@ -1,0 +1,184 @@
+"""What crosses the wall between the learner and whoever executes its plans. Every array in a message is read-only."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.features import Features, Floats, Ints, frozen
+
+
+class Message:
+    """A frozen dataclass whose arrays are made read-only when it is made."""
+
+    def __post_init__(self) -> None:
+        """Freeze the arrays."""
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                object.__setattr__(self, field.name, frozen(value))
+
+
+@dataclass(frozen=True)
+class View(Message):
+    """The published state of S at a version: P problems, V places.
+
+    Attributes
+    ----------
+    version : int
+        Batches applied so far.
+    members : Features
+        The feature store, by slot; None before there is one.
+    order : ndarray of int64, shape (V,)
+        Slot of each place; a free place shows some slot, with α = 0.
+    alpha : ndarray of float64, shape (P, V)
+    top, bottom : ndarray of float64, shape (P,)
+        Largest gradient that may rise, smallest that may fall.
+    slack : ndarray of float64, shape (P,)
+        What the drift since this version may add to a violation; inf sends every candidate.
+    tau : float
+    """
+
+    version: int
+    members: Features | None
+    order: Ints
+    alpha: NDArray[np.float64]
+    top: NDArray[np.float64]
+    bottom: NDArray[np.float64]
+    slack: NDArray[np.float64]
+    tau: float
+
+
+@dataclass(frozen=True)
+class ScorePlan(Message):
+    """Wanted: kernel rows of some examples against a version of S.
+
+    Attributes
+    ----------
+    sequence : int
+        Results are taken strictly in this order.
+    rows : ndarray of int64, shape (m,)
+        Ids of the examples.
+    view : View
+    """
+
+    sequence: int
+    rows: Ints
+    view: View
+
+
+@dataclass(frozen=True)
+class RowsPlan(Message):
+    """Wanted: kernel rows of some members against S.
+
+    Attributes
+    ----------
+    sequence : int
+    slots : ndarray of int64, shape (u,)
+        Members whose rows are wanted.
+    members : Features
+        The feature store, by slot.
+    order : ndarray of int64, shape (V,)
+        Slot of each place.
+    """
+
+    sequence: int
+    slots: Ints
+    members: Features
+    order: Ints
+
+
+@dataclass(frozen=True)
+class CandidateBatch(Message):
+    """The answer to a ScorePlan: m examples, K of which can still enter S.
+
+    Attributes
+    ----------
+    sequence : int
+    examples : ndarray of int64, shape (m,)
+    sign, bound : ndarray of float64, shape (P, m)
+        Label ±1 and C_i in each problem.
+    margins : ndarray of float64, shape (P, m)
+        Σ α K, without the bias, at the plan's version.
+    row_of : ndarray of int64, shape (m,)
+        Row of each example in `rows`, -1 for those that cannot enter.
+    features : Features
+        Of the K candidates.
+    rows : ndarray of shape (K, V)
+        Kernel rows.
+    scored : ndarray of float64, shape (P, K)
+        How far each candidate violated at the plan's version.
+    evaluations : int
+        Kernel values computed.
+    """
+
+    sequence: int
+    examples: Ints
+    sign: NDArray[np.float64]
+    bound: NDArray[np.float64]
+    margins: NDArray[np.float64]
+    row_of: Ints
+    features: Features
+    rows: Floats
+    scored: NDArray[np.float64]
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class MemberRows(Message):
+    """The answer to a RowsPlan.
+
+    Attributes
+    ----------
+    sequence : int
+    rows : ndarray of shape (u, V)
+    """
+
+    sequence: int
+    rows: Floats
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What happened since the last one.
+
+    Attributes
+    ----------
+    phase : {"online", "finishing", "checking"}
+    epoch, seen : int
+        Epochs begun; examples processed.
+    members, steps : int
+        Size of S; direction searches.
+    delta, dual : ndarray of float64, shape (P,)
+        Uncertainty of the bias (paper 1, equation 10); dual objective, from the working gradients.
+    evaluations : int
+        Kernel values computed.
+    """
+
+    phase: str
+    epoch: int
+    seen: int
+    members: int
+    steps: int
+    delta: NDArray[np.float64]
+    dual: NDArray[np.float64]
+    evaluations: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the entry of `history_`: scalars for one problem, lists for several."""
+        alone = len(self.delta) == 1
+        return {
+            "phase": self.phase,
+            "epoch": self.epoch,
+            "seen": self.seen,
+            "support_vectors": self.members,
+            "delta": float(self.delta[0]) if alone else self.delta.tolist(),
+            "dual": float(self.dual[0]) if alone else self.dual.tolist(),
+            "steps": self.steps,
+            "kernel_evaluations": self.evaluations,
+        }
+
+
+Plan = ScorePlan | RowsPlan
+Result = CandidateBatch | MemberRows

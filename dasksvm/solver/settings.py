@@ -1,0 +1,42 @@
+"""What defines a run; with the data, the order and the seeds it defines the model."""
+
+from dataclasses import dataclass
+
+from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.lasvm import Rules
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What defines a run; with the data, the order and the seeds it defines the model.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    rules : Rules
+        Of the online iterations; its `tau` is also where finishing stops.
+    problems : int
+    epochs : int
+        0 stands for "until no example of the whole set violates".
+    finish : bool
+        Whether to end with finishing.
+    max_examples : int
+        Examples to see at most.
+    cache_bytes, inflight_bytes : int
+        Bytes of kernel rows kept; of batches in flight.
+    lookahead : int
+        L, batches in flight.
+    filter : bool
+        Whether rows of candidates that cannot enter are dropped where they are computed.
+    """
+
+    kernel: Kernel
+    rules: Rules
+    problems: int
+    epochs: int
+    finish: bool
+    max_examples: int
+    cache_bytes: int
+    inflight_bytes: int
+    lookahead: int
+    filter: bool

@@ -1,0 +1,108 @@
+"""What an executor does with a plan: pure functions of their arguments, the same bits wherever they run."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.directions import weighted_sum
+from dasksvm.solver.features import Features, Floats, Ints
+from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels import Kernel, column_blocks
+from dasksvm.solver.messages import CandidateBatch, MemberRows, RowsPlan, ScorePlan
+
+PIECE = 64
+Map = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
+
+
+def score(
+    plan: ScorePlan,
+    kernel: Kernel,
+    features: Features,
+    sign: NDArray[np.float64],
+    bound: NDArray[np.float64],
+) -> CandidateBatch:
+    """Compute the tile of a batch and keep the rows of the examples that can still enter S.
+
+    Parameters
+    ----------
+    plan : ScorePlan
+    kernel : Kernel
+    features : Features
+        Of the plan's m examples, in its order.
+    sign, bound : ndarray of float64, shape (P, m)
+        Their labels ±1 and boxes C_i.
+    """
+    view = plan.view
+    rows = np.empty((len(features), len(view.order)), features.dtype)
+    margins = np.zeros(sign.shape)
+    for left, right in column_blocks(*rows.shape[::-1]):
+        assert view.members is not None
+        kernel.block(features, view.members.take(view.order[left:right]), rows, left)
+        _add_margins(rows, left, right, view.alpha, margins)
+    gradient = sign - margins
+    excess = np.where(sign > 0, gradient - view.bottom[:, None], view.top[:, None] - gradient)
+    able = (bound > 0) & ((excess > view.tau - view.slack[:, None]) | np.isinf(excess))
+    kept = np.flatnonzero(able.any(axis=0))
+    row_of = np.full(len(features), -1, np.int64)
+    row_of[kept] = np.arange(len(kept))
+    everything = len(kept) == len(features)
+    return CandidateBatch(
+        sequence=plan.sequence,
+        examples=plan.rows,
+        sign=sign,
+        bound=bound,
+        margins=margins,
+        row_of=row_of,
+        features=features if everything else features.take(kept),
+        rows=rows if everything else rows[kept],
+        scored=excess[:, kept],
+        evaluations=rows.size,
+    )
+
+
+def member_rows(plan: RowsPlan, kernel: Kernel, out: Floats, each: Map = map) -> MemberRows:
+    """Compute the kernel rows of some members against all of them, in pieces that `each` may compute in parallel.
+
+    Parameters
+    ----------
+    plan : RowsPlan
+    kernel : Kernel
+    out : ndarray of shape (u, V)
+        Where the rows are written.
+    each : callable
+        `map`, or one that runs in parallel: the pieces are the same.
+    """
+
+    def fill(start: int) -> None:
+        stop = min(start + PIECE, len(plan.slots))
+        kernel.tile(plan.members.take(plan.slots[start:stop]), plan.members, plan.order, out[start:stop])
+
+    for _ in each(fill, range(0, len(plan.slots), PIECE)):
+        pass
+    return MemberRows(plan.sequence, out)
+
+
+def margins(
+    kernel: Kernel, features: Features, members: Features, alpha: NDArray[np.float64], order: Ints | None = None
+) -> NDArray[np.float64]:
+    """Σ_s α_s K(x, x_s) of each row, shape (P, m), for α of shape (P, S)."""
+    total = np.zeros((len(alpha), len(features)))
+    width = len(members) if order is None else len(order)
+    scratch: Floats | None = None
+    for left, right in column_blocks(width, len(features)):
+        block = members.part(left, right) if order is None else members.take(order[left:right])
+        if scratch is None or scratch.shape[1] != right - left:
+            scratch = np.empty((len(features), right - left), features.dtype)
+        kernel.block(features, block, scratch, 0)
+        _add_margins(scratch, 0, right - left, np.ascontiguousarray(alpha[:, left:right]), total)
+    return total
+
+
+@njit()
+def _add_margins(rows: Any, left: int, right: int, alpha: Any, margins: Any) -> None:  # pragma: no cover
+    for p in range(alpha.shape[0]):
+        weights = alpha[p][left:right]
+        for r in range(rows.shape[0]):
+            margins[p, r] += weighted_sum(weights, rows[r][left:right])

@@ -1,0 +1,215 @@
+"""The working arrays of the expansion, by place, for every problem at once, and what keeps them consistent.
+
+A *place* is a position in the working arrays; a *slot* is a row of the feature store. A member that leaves frees its place
+for the next one that enters; its slot's features stay until a compaction. α, g, the bounds and the membership are
+(problems × places) arrays: each problem behaves as if alone, and a place is free when no problem holds it.
+
+In the signs of paper 1 (equation 5): A = min(0, C y) ≤ α ≤ B = max(0, C y) and g = y - Σ α K.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.cache import PAGE, blocks_of
+from dasksvm.solver.directions import block_extremes, snapped
+from dasksvm.solver.features import Ints
+from dasksvm.solver.jit import njit
+
+
+class Working(NamedTuple):
+    """Working arrays. P problems, N places (a multiple of PAGE), B = N / PAGE blocks.
+
+    Attributes
+    ----------
+    alpha, g, lower, upper, sign : ndarray of float64, shape (P, N)
+        Coefficient, gradient, box [A, B] and label ±1.
+    member, up, down : ndarray of bool, shape (P, N)
+        In S; α < B; α > A (both only for members).
+    top, bottom : ndarray of float64, shape (P, B)
+        Largest g among `up` and smallest g among `down` of each block.
+    zeros, zero_at : ndarray of int64, shape (P, N)
+        Places of the members with α = 0, and where each stands in that list (-1: nowhere).
+    count : ndarray of int64, shape (P, 2)
+        Members; members with α = 0.
+    diagonal : ndarray of float64, shape (N,)
+        K(x, x).
+    slot, holders, free : ndarray of int64, shape (N,)
+        Slot of each place; number of problems that hold it; stack of free places.
+    size : ndarray of int64, shape (2,)
+        Places in use or freed; freed places.
+    """
+
+    alpha: Any
+    g: Any
+    lower: Any
+    upper: Any
+    sign: Any
+    member: Any
+    up: Any
+    down: Any
+    top: Any
+    bottom: Any
+    zeros: Any
+    zero_at: Any
+    count: Any
+    diagonal: Any
+    slot: Any
+    holders: Any
+    free: Any
+    size: Any
+
+
+def empty_working(problems: int, places: int) -> Working:
+    """Make working arrays for so many places, none in use."""
+    places = blocks_of(places) * PAGE
+    reals = [np.zeros((problems, places)) for _ in range(5)]
+    flags = [np.zeros((problems, places), np.bool_) for _ in range(3)]
+    return Working(
+        *reals,
+        *flags,
+        top=np.full((problems, places // PAGE), -np.inf),
+        bottom=np.full((problems, places // PAGE), np.inf),
+        zeros=np.zeros((problems, places), np.int64),
+        zero_at=np.full((problems, places), -1, np.int64),
+        count=np.zeros((problems, 2), np.int64),
+        diagonal=np.zeros(places),
+        slot=np.zeros(places, np.int64),
+        holders=np.zeros(places, np.int64),
+        free=np.zeros(places, np.int64),
+        size=np.zeros(2, np.int64),
+    )
+
+
+def widened(working: Working, places: int) -> Working:
+    """Copy the arrays into larger ones."""
+    wide = empty_working(len(working.alpha), places)
+    for new, old in zip(wide, working, strict=True):
+        new[tuple(slice(0, length) for length in old.shape)] = old
+    return wide
+
+
+def live_places(working: Working) -> Ints:
+    """List the places that some problem holds, ascending."""
+    return np.flatnonzero(working.holders[: working.size[0]] > 0)
+
+
+def dual_objective(working: Working) -> NDArray[np.float64]:
+    """W(α) of each problem (paper 1, equation 4), from α and g alone: ½ Σ α (y + g)."""
+    total: NDArray[np.float64] = 0.5 * np.einsum("ps,ps->p", working.alpha, working.sign + working.g)
+    return total
+
+
+@njit()
+def set_alpha(w: Any, p: int, place: int, value: float) -> None:  # pragma: no cover
+    """Write a coefficient, snapped to its box, and what follows from it."""
+    low, high = w.lower[p, place], w.upper[p, place]
+    value = snapped(value, low, high)
+    w.alpha[p, place] = value
+    w.up[p, place] = value < high
+    w.down[p, place] = value > low
+    at = w.zero_at[p, place]
+    if value == 0.0 and at < 0:
+        w.zero_at[p, place] = w.count[p, 1]
+        w.zeros[p, w.count[p, 1]] = place
+        w.count[p, 1] += 1
+    elif value != 0.0 and at >= 0:
+        _leave_zeros(w, p, place)
+
+
+@njit()
+def _leave_zeros(w: Any, p: int, place: int) -> None:  # pragma: no cover
+    at = w.zero_at[p, place]
+    w.count[p, 1] -= 1
+    last = w.zeros[p, w.count[p, 1]]
+    w.zeros[p, at] = last
+    w.zero_at[p, last] = at
+    w.zero_at[p, place] = -1
+
+
+@njit()
+def take_place(w: Any) -> int:  # pragma: no cover
+    """Give a free place, the one freed last first."""
+    if w.size[1] > 0:
+        w.size[1] -= 1
+        return w.free[w.size[1]]
+    w.size[0] += 1
+    return w.size[0] - 1
+
+
+@njit()
+def insert(w: Any, p: int, place: int, sign: float, bound: float, gradient: float) -> None:  # pragma: no cover
+    """Make a place a member of problem p with α = 0."""
+    w.member[p, place] = True
+    w.holders[place] += 1
+    w.count[p, 0] += 1
+    w.sign[p, place] = sign
+    w.lower[p, place] = min(0.0, bound * sign)
+    w.upper[p, place] = max(0.0, bound * sign)
+    w.g[p, place] = gradient
+    set_alpha(w, p, place, 0.0)
+    block = place // PAGE
+    if w.up[p, place]:
+        w.top[p, block] = max(w.top[p, block], gradient)
+    if w.down[p, place]:
+        w.bottom[p, block] = min(w.bottom[p, block], gradient)
+
+
+@njit()
+def evict(w: Any, p: int, place: int) -> bool:  # pragma: no cover
+    """Take a member with α = 0 out of problem p; True if nobody holds its place any more.
+
+    The block extremes are left alone: who is evicted is never an extreme of a block that still matters,
+    or the extremes are computed again by the caller.
+    """
+    _leave_zeros(w, p, place)
+    w.member[p, place] = False
+    w.up[p, place] = False
+    w.down[p, place] = False
+    w.count[p, 0] -= 1
+    w.holders[place] -= 1
+    if w.holders[place] > 0:
+        return False
+    w.free[w.size[1]] = place
+    w.size[1] += 1
+    return True
+
+
+@njit()
+def adopt(w: Any, p: int, alpha: Any, g: Any) -> Any:  # pragma: no cover
+    """Replace the coefficients and gradients of problem p and evict blatant non-members; return the places freed."""
+    places = len(alpha)
+    for place in range(places):
+        if w.member[p, place]:
+            w.g[p, place] = g[place]
+            set_alpha(w, p, place, alpha[place])
+    refresh_extremes(w, p)
+    top, bottom = np.max(w.top[p]), np.min(w.bottom[p])
+    freed = np.empty(places, np.int64)
+    count = 0
+    for place in range(places):
+        if w.member[p, place] and w.alpha[p, place] == 0.0 and blatant(w, p, place, top, bottom):
+            if evict(w, p, place):
+                freed[count] = place
+                count += 1
+    refresh_extremes(w, p)
+    return freed[:count]
+
+
+@njit()
+def blatant(w: Any, p: int, place: int, top: float, bottom: float) -> bool:  # pragma: no cover
+    """Tell whether no pair can violate with a member whose α is 0 (step 4 of REPROCESS)."""
+    if w.sign[p, place] < 0:
+        return w.g[p, place] >= top
+    return w.g[p, place] <= bottom
+
+
+@njit()
+def refresh_extremes(w: Any, p: int) -> None:  # pragma: no cover
+    """Compute the extremes of every block anew."""
+    for block in range(w.top.shape[1]):
+        start, stop = block * PAGE, (block + 1) * PAGE
+        w.top[p, block], w.bottom[p, block] = block_extremes(
+            w.g[p][start:stop], w.up[p][start:stop], w.down[p][start:stop]
+        )
