@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dasksvm.solver.features import Features, Floats, Ints
+from dasksvm.solver.features import Features, Ints, Workspace
 from dasksvm.solver.learner import Learner
-from dasksvm.solver.messages import MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan
+from dasksvm.solver.messages import Plan, Progress, Result, RowsPlan, ScorePlan
 from dasksvm.solver.tiles import member_rows, score
 
 
@@ -46,7 +46,7 @@ class LocalExecutor:
         self.learner = learner
         self.source = source
         self.threads = threads
-        self._scratch: Floats = np.zeros(0)
+        self._workspaces: list[Workspace] = []
 
     def run(self, watch: Callable[[Progress, float], bool]) -> None:
         """Execute plans until the learner is done.
@@ -58,15 +58,16 @@ class LocalExecutor:
             asked to stop.
         """
         start = time.perf_counter()
-        waiting: deque[Future[Result] | RowsPlan] = deque()
+        waiting: deque[Future[tuple[Result, Workspace]] | RowsPlan] = deque()
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.threads, "dasksvm-tile") as pool:
             try:
                 for plan in [*self.learner.pending(), *self.learner.plans()]:
                     waiting.append(self._submit(pool, plan))
                 while waiting:
                     first = waiting.popleft()
-                    result = self._member_rows(pool, first) if isinstance(first, RowsPlan) else first.result()
+                    result, workspace = self._member_rows(pool, first) if isinstance(first, RowsPlan) else first.result()
                     progress = self.learner.take(result)
+                    self._workspaces.append(workspace)
                     if watch(progress, time.perf_counter() - start):
                         self.learner.stop()
                     for plan in self.learner.plans():
@@ -74,16 +75,22 @@ class LocalExecutor:
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
-    def _submit(self, pool: ThreadPoolExecutor, plan: Plan) -> Future[Result] | RowsPlan:
+    def _submit(self, pool: ThreadPoolExecutor, plan: Plan) -> Future[tuple[Result, Workspace]] | RowsPlan:
         return pool.submit(self._score, plan) if isinstance(plan, ScorePlan) else plan
 
-    def _score(self, plan: ScorePlan) -> Result:
+    def _score(self, plan: ScorePlan) -> tuple[Result, Workspace]:
         sign, bound = self.source.labels(plan.rows)
-        return score(plan, self.learner.settings.kernel, self.source.features(plan.rows), sign, bound)
+        features = self.source.features(plan.rows)
+        workspace = self._workspace()
+        return score(plan, self.learner.settings.kernel, features, sign, bound, workspace), workspace
 
-    def _member_rows(self, pool: ThreadPoolExecutor, plan: RowsPlan) -> MemberRows:
-        shape, dtype = (len(plan.slots), len(plan.order)), plan.members.dtype
-        if self._scratch.size < shape[0] * shape[1] or self._scratch.dtype != dtype:
-            self._scratch = np.empty(shape[0] * shape[1], dtype)
-        out = self._scratch[: shape[0] * shape[1]].reshape(shape)
-        return member_rows(plan, self.learner.settings.kernel, out, pool.map)
+    def _member_rows(self, pool: ThreadPoolExecutor, plan: RowsPlan) -> tuple[Result, Workspace]:
+        workspace = self._workspace()
+        return member_rows(plan, self.learner.settings.kernel, workspace, pool.map), workspace
+
+    def _workspace(self) -> Workspace:
+        """The memory of a batch already taken, if there is one."""
+        try:
+            return self._workspaces.pop()
+        except IndexError:
+            return Workspace()

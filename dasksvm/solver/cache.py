@@ -162,6 +162,16 @@ def drop_rows(cache: Any, places: Any) -> None:  # pragma: no cover
 
 
 @njit()
+def drop_stale(cache: Any, limit: int) -> None:  # pragma: no cover
+    """Forget the rows that lack more than `limit` events: their memory serves the rows in use."""
+    head = len(cache.newer) - 1
+    oldest = cache.newer[head]
+    while oldest != head and cache.size[EVENTS] - cache.applied[oldest] > limit:
+        drop_row(cache, oldest)
+        oldest = cache.newer[head]
+
+
+@njit()
 def spare_page(cache: Any) -> int:  # pragma: no cover
     """Take an unused page, dropping the rows unused for longest until there is one."""
     head = len(cache.newer) - 1

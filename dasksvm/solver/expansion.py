@@ -4,14 +4,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.batch import FIRST_EVENT, Batch
-from dasksvm.solver.cache import EVENTS, PAGE, blocks_of, drop_rows, empty_cache, put_row
+from dasksvm.solver.cache import EVENTS, PAGE, blocks_of, drop_rows, empty_cache, put_rows
 from dasksvm.solver.cache import widened as widened_cache
-from dasksvm.solver.features import Features, FeatureStore, Floats, Ints
+from dasksvm.solver.features import Features, FeatureStore, Floats, Ints, Workspace
 from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.lasvm import likely
 from dasksvm.solver.messages import CandidateBatch
 from dasksvm.solver.refresh import exact_gradients
 from dasksvm.solver.working import adopt, empty_working, live_places
 from dasksvm.solver.working import widened as widened_working
+
+LIKELY = int(__import__("os").environ.get("LIKELY","2"))
 
 
 class Expansion:
@@ -33,6 +36,7 @@ class Expansion:
         self.store: FeatureStore | None = None
         self.example: Ints = np.zeros(PAGE, np.int64)
         self.evaluations = 0
+        self._workspace = Workspace()
 
     @property
     def places(self) -> int:
@@ -73,7 +77,7 @@ class Expansion:
         changed = np.flatnonzero(self.cache.event_of[: len(arrivals)] != arrivals)
         changed = np.concatenate([changed, np.arange(len(arrivals), self.places)])
         changed = changed[w.holders[changed] > 0]
-        fresh = self.kernel.tile(result.features, self.members(), w.slot[changed])
+        fresh = self.kernel.tile(result.features, self.members(), w.slot[changed], workspace=self._workspace)
         mates = self.kernel.tile(result.features, result.features)
         self.evaluations += fresh.size + mates.size
         at = np.zeros(8, np.int64)
@@ -125,24 +129,29 @@ class Expansion:
         slots = self.working.slot[: self.places]
         new_places, new_rows = self._arrived(batch)
         new, members = mates.take(new_rows), self.members()
-        own = members.take(slots[[place]]) if slots[place] >= 0 else new.take(np.flatnonzero(new_places == place))
-        row: Floats = np.zeros(len(slots), own.dtype)
+        places = np.array([place])
+        if slots[place] >= 0:
+            places = np.union1d(places, likely(self.working, self.cache, LIKELY))
+            own = members.take(slots[places])
+        else:
+            own = new.take(np.flatnonzero(new_places == place))
+        rows = np.zeros((len(places), len(slots)), own.dtype)
         if len(members):
-            row[:] = self.kernel.tile(own, members)[0].take(self.order())
-        row[new_places] = self.kernel.tile(own, new)[0]
-        row[place] = self.working.diagonal[place]
-        self.evaluations += len(members) + len(new)
-        put_row(self.cache, place, row, int(self.cache.size[EVENTS]))
+            self.kernel.tile(own, members).take(self.order(), axis=1, out=rows, mode="clip")
+        rows[:, new_places] = self.kernel.tile(own, new)
+        rows[np.arange(len(places)), places] = self.working.diagonal[places]
+        self.evaluations += len(places) * (len(members) + len(new))
+        put_rows(self.cache, places, rows, int(self.cache.size[EVENTS]))
 
     def store_new(self, result: CandidateBatch, batch: Batch) -> None:
-        """End a batch: the features of those who entered get slots; the store is compacted when half of it is dead."""
+        """End a batch: the features of those who entered get slots; the store is compacted when a fifth of it is dead."""
         assert self.store is not None
         places, rows = self._arrived(batch)
         if len(places):
             self.working.slot[places] = self.store.append(result.features.take(rows))
             self.example[places] = result.examples[np.flatnonzero(result.row_of >= 0)[rows]]
         live = live_places(self.working)
-        if len(self.store) > max(2 * len(live), PAGE):
+        if len(self.store) > max(5 * len(live) // 4, PAGE):
             self.store = FeatureStore(self.members().take(self.working.slot[live]))
             self.working.slot[:] = 0
             self.working.slot[live] = np.arange(len(live))

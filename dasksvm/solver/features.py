@@ -10,6 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.jit import SUMS, njit
+
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
@@ -19,6 +21,21 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+class Workspace:
+    """Memory that is used again from tile to tile: fresh memory costs a page fault every 4096 bytes."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, NDArray[Any]] = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Give an uninitialised array; the one given before under this name is lost."""
+        size = int(np.prod(shape))
+        held = self._arrays.get(name)
+        if held is None or held.size < size or held.dtype != dtype:
+            held = self._arrays[name] = np.empty(size * 5 // 4, dtype)
+        return held[:size].reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -38,8 +55,9 @@ class DenseFeatures:
     @classmethod
     def of(cls, values: Floats) -> Self:
         """Compute the norms of `values`, summed in float64."""
-        squares = np.einsum("ij,ij->i", values, values, dtype=np.float64)
-        return cls(values, squares.astype(values.dtype))
+        squares = np.empty(len(values), values.dtype)
+        _squares(np.ascontiguousarray(values), squares)
+        return cls(values, squares)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -59,9 +77,13 @@ class DenseFeatures:
         """Bytes of the arrays."""
         return self.values.nbytes + self.squares.nbytes
 
-    def take(self, rows: Ints) -> Self:
-        """Copy some rows."""
-        return type(self)(self.values.take(rows, axis=0), self.squares.take(rows))
+    def take(self, rows: Ints, workspace: Workspace | None = None) -> Self:
+        """Copy some rows, into the workspace where there is one."""
+        if workspace is None:
+            return type(self)(self.values.take(rows, axis=0), self.squares.take(rows))
+        values = workspace.array("features", (len(rows), self.width), self.dtype)
+        self.values.take(rows, axis=0, out=values, mode="clip")
+        return type(self)(values, self.squares.take(rows))
 
     def part(self, start: int, stop: int) -> Self:
         """Give a range of rows, without copying."""
@@ -129,7 +151,7 @@ class SparseFeatures:
         """Bytes of the arrays."""
         return self.data.nbytes + self.indices.nbytes + self.indptr.nbytes + self.squares.nbytes
 
-    def take(self, rows: Ints) -> Self:
+    def take(self, rows: Ints, workspace: Workspace | None = None) -> Self:
         """Copy some rows."""
         starts, lengths = self.indptr[rows], np.diff(self.indptr)[rows]
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
@@ -160,6 +182,16 @@ class SparseFeatures:
 
 
 Features = DenseFeatures | SparseFeatures
+
+
+@njit(fastmath=SUMS)
+def _squares(values: Any, squares: Any) -> None:  # pragma: no cover
+    for r in range(len(values)):
+        row = values[r]
+        total = 0.0
+        for c in range(len(row)):
+            total += np.float64(row[c]) * np.float64(row[c])
+        squares[r] = total
 
 
 class FeatureStore:

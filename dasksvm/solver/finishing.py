@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dasksvm.solver.cache import PAGE, RowCache, present
 from dasksvm.solver.directions import block_extremes, find, gains_down, shift_block, snapped, step_length
 from dasksvm.solver.working import Working
-from dasksvm.solver.features import Features, Ints
+from dasksvm.solver.features import Features, Floats, Ints
 from dasksvm.solver.jit import SUMS, njit
 from dasksvm.solver.kernels import Kernel
 
@@ -49,6 +49,8 @@ class Finishing:
         self.steps = 0
         self.chosen: Ints = np.zeros(0, np.int64)
         self.newest: Ints = np.zeros(0, np.int64)
+        self._known_places: Ints = np.zeros(0, np.int64)
+        self._known_values: Floats = np.zeros((0, 0))
 
     def movable(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Tell which members may rise and which may fall."""
@@ -84,9 +86,7 @@ class Finishing:
     def solve(self, cache: RowCache, kernel: Kernel, members: Features, slots: Ints) -> None:
         """Solve the problem of the working set and move all gradients."""
         chosen = self.chosen
-        among = members.take(slots[chosen])
-        values = kernel.tile(among, among)
-        np.fill_diagonal(values, self.diagonal[chosen])
+        values = self._among(kernel, members, slots)
         before = self.alpha[chosen]
         alpha = before.copy()
         top, bottom = self.extremes()
@@ -102,6 +102,21 @@ class Finishing:
         moved = np.flatnonzero(alpha != before)
         self.alpha[chosen] = alpha
         subtract_rows(cache, chosen[moved], alpha[moved] - before[moved], self.g)
+
+
+    def _among(self, kernel: Kernel, members: Features, slots: Ints) -> Floats:
+        """Kernel values of the working set; those among its older half are known from the round before."""
+        chosen = self.chosen
+        values = np.empty((len(chosen), len(chosen)), members.dtype)
+        new = np.flatnonzero(np.isin(chosen, self.newest))
+        old = np.flatnonzero(~np.isin(chosen, self.newest))
+        among = members.take(slots[chosen])
+        _fill_square(values, new, kernel.tile(among.take(new), among))
+        if len(old):
+            _copy_square(values, old, self._known_values, np.searchsorted(self._known_places, chosen[old]))
+        np.fill_diagonal(values, self.diagonal[chosen])
+        self._known_places, self._known_values = chosen, values
+        return values
 
 
 def _largest(key: NDArray[np.float64], places: Ints, count: int) -> Ints:
@@ -120,6 +135,24 @@ def present_rows(cache: Any, places: Any, count: int, limit: int) -> Any:  # pra
             missing[total] = places[at]
             total += 1
     return missing[:total]
+
+
+@njit()
+def _fill_square(values: Any, new: Any, rows: Any) -> None:  # pragma: no cover
+    """Write some rows of a symmetric matrix, and their columns."""
+    for at in range(len(new)):
+        values[new[at]] = rows[at]
+    for start in range(0, len(values), 16):
+        for at in range(len(new)):
+            for a in range(start, min(start + 16, len(values))):
+                values[a, new[at]] = rows[at, a]
+
+
+@njit()
+def _copy_square(values: Any, to: Any, source: Any, of: Any) -> None:  # pragma: no cover
+    for a in range(len(to)):
+        for b in range(len(to)):
+            values[to[a], to[b]] = source[of[a], of[b]]
 
 
 @njit()

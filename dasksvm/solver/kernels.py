@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.features import DenseFeatures, Features, Floats, Ints, SparseFeatures
+from dasksvm.solver.features import DenseFeatures, Features, Floats, Ints, SparseFeatures, Workspace
 from dasksvm.solver.jit import SUMS, njit
 
 KERNELS = ("linear", "poly", "rbf", "sigmoid")
-BLOCK_ROWS = 256
+BLOCK_ROWS = 512
 BLOCK_COLUMNS = 1024
 DENSE_BYTES = 4 << 20
 
@@ -50,7 +50,12 @@ class Kernel:
         return np.tanh(inner) if self.name == "sigmoid" else inner**self.degree
 
     def tile(
-        self, rows: Features, columns: Features, order: Ints | None = None, out: Floats | None = None
+        self,
+        rows: Features,
+        columns: Features,
+        order: Ints | None = None,
+        out: Floats | None = None,
+        workspace: Workspace | None = None,
     ) -> Floats:
         """Compute K(rows, columns[order]), shape (rows, columns), in the type of the features.
 
@@ -60,7 +65,7 @@ class Kernel:
         if out is None:
             out = np.empty((len(rows), width), rows.dtype)
         for left, right in column_blocks(width, len(rows)):
-            part = columns.part(left, right) if order is None else columns.take(order[left:right])
+            part = columns.part(left, right) if order is None else columns.take(order[left:right], workspace)
             self.block(rows, part, out, left)
         return out
 

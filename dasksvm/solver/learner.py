@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dasksvm.solver import lasvm
 from dasksvm.solver.batch import FIRST_EVENT, MISSING, SEEN, STEPS, release
-from dasksvm.solver.cache import EVENTS, put_rows
+from dasksvm.solver.cache import EVENTS, drop_stale, put_rows
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Ints
 from dasksvm.solver.finishing import Finishing
@@ -186,6 +186,7 @@ class Learner:
                 break
             s.compute_row(result.features, batch, int(batch.at[MISSING]))
         release(s.cache, batch)
+        drop_stale(s.cache, lasvm.stale_limit(s.working))
         s.store_new(result, batch)
         self.seen += int(batch.at[SEEN]) if self.phase == "online" else 0
         self.steps += int(batch.at[STEPS])

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.directions import weighted_sum
-from dasksvm.solver.features import Features, Floats, Ints
+from dasksvm.solver.features import Features, Floats, Ints, Workspace
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels import Kernel, column_blocks
 from dasksvm.solver.messages import CandidateBatch, MemberRows, RowsPlan, ScorePlan
@@ -22,6 +22,7 @@ def score(
     features: Features,
     sign: NDArray[np.float64],
     bound: NDArray[np.float64],
+    workspace: Workspace,
 ) -> CandidateBatch:
     """Compute the tile of a batch and keep the rows of the examples that can still enter S.
 
@@ -33,13 +34,15 @@ def score(
         Of the plan's m examples, in its order.
     sign, bound : ndarray of float64, shape (P, m)
         Their labels ±1 and boxes C_i.
+    workspace : Workspace
+        Holds the rows of the result.
     """
     view = plan.view
-    rows = np.empty((len(features), len(view.order)), features.dtype)
+    rows = workspace.array("rows", (len(features), len(view.order)), features.dtype)
     margins = np.zeros(sign.shape)
     for left, right in column_blocks(*rows.shape[::-1]):
         assert view.members is not None
-        kernel.block(features, view.members.take(view.order[left:right]), rows, left)
+        kernel.block(features, view.members.take(view.order[left:right], workspace), rows, left)
         _add_margins(rows, left, right, view.alpha, margins)
     gradient = sign - margins
     excess = np.where(sign > 0, gradient - view.bottom[:, None], view.top[:, None] - gradient)
@@ -48,6 +51,7 @@ def score(
     row_of = np.full(len(features), -1, np.int64)
     row_of[kept] = np.arange(len(kept))
     everything = len(kept) == len(features)
+    _compress(rows, kept)
     return CandidateBatch(
         sequence=plan.sequence,
         examples=plan.rows,
@@ -56,24 +60,25 @@ def score(
         margins=margins,
         row_of=row_of,
         features=features if everything else features.take(kept),
-        rows=rows if everything else rows[kept],
+        rows=rows[: len(kept)],
         scored=excess[:, kept],
         evaluations=rows.size,
     )
 
 
-def member_rows(plan: RowsPlan, kernel: Kernel, out: Floats, each: Map = map) -> MemberRows:
+def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map = map) -> MemberRows:
     """Compute the kernel rows of some members against all of them, in pieces that `each` may compute in parallel.
 
     Parameters
     ----------
     plan : RowsPlan
     kernel : Kernel
-    out : ndarray of shape (u, V)
-        Where the rows are written.
+    workspace : Workspace
+        Holds the rows of the result.
     each : callable
         `map`, or one that runs in parallel: the pieces are the same.
     """
+    out = workspace.array("rows", (len(plan.slots), len(plan.order)), plan.members.dtype)
 
     def fill(start: int) -> None:
         stop = min(start + PIECE, len(plan.slots))
@@ -106,3 +111,11 @@ def _add_margins(rows: Any, left: int, right: int, alpha: Any, margins: Any) -> 
         weights = alpha[p][left:right]
         for r in range(rows.shape[0]):
             margins[p, r] += weighted_sum(weights, rows[r][left:right])
+
+
+@njit()
+def _compress(rows: Any, kept: Any) -> None:  # pragma: no cover
+    """Move the kept rows to the front."""
+    for to in range(len(kept)):
+        if kept[to] != to:
+            rows[to] = rows[kept[to]]
