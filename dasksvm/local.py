@@ -5,8 +5,9 @@ It is the specification of `runtime/`: the same tiles, the same sequence, the sa
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -59,8 +60,14 @@ class LocalExecutor:
         """
         start = time.perf_counter()
         waiting: deque[Future[tuple[Result, Workspace]] | RowsPlan] = deque()
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.threads, "dasksvm-tile") as pool:
+        with (
+            threadpool_limits(1, "blas"),
+            ThreadPoolExecutor(self.threads, "dasksvm-tile") as pool,
+            ThreadPoolExecutor(1, "dasksvm-helper") as helper,
+        ):
             try:
+                if self.threads > 1:
+                    self.learner.share_work(partial(_with_helper, helper))
                 for plan in [*self.learner.pending(), *self.learner.plans()]:
                     waiting.append(self._submit(pool, plan))
                 while waiting:
@@ -73,6 +80,7 @@ class LocalExecutor:
                     for plan in self.learner.plans():
                         waiting.append(self._submit(pool, plan))
             finally:
+                self.learner.share_work(map)
                 pool.shutdown(wait=True, cancel_futures=True)
 
     def _submit(self, pool: ThreadPoolExecutor, plan: Plan) -> Future[tuple[Result, Workspace]] | RowsPlan:
@@ -94,3 +102,16 @@ class LocalExecutor:
             return self._workspaces.pop()
         except IndexError:
             return Workspace()
+
+
+def _with_helper(
+    helper: ThreadPoolExecutor, work: Callable[[tuple[int, int]], None], parts: Iterable[tuple[int, int]]
+) -> Iterable[None]:
+    """Do the first part here and the others on the helper's thread."""
+    first, *others = parts
+    futures = [helper.submit(work, part) for part in others]
+    try:
+        return [work(first)]
+    finally:
+        for future in futures:
+            future.result()

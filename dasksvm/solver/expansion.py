@@ -1,20 +1,41 @@
 """The expansion S: working arrays, features, kernel rows, and which example stands where."""
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.batch import FIRST_EVENT, Batch
-from dasksvm.solver.cache import EVENTS, PAGE, blocks_of, drop_rows, empty_cache, put_rows
+from dasksvm.solver.cache import (
+    EVENTS,
+    PAGE,
+    blocks_of,
+    complete_new,
+    drop_rows,
+    drop_stale,
+    empty_cache,
+    enter_rows,
+    lacking,
+    live_events,
+    set_values,
+    subtract_rows,
+    take_in,
+    write_row,
+    write_rows,
+)
 from dasksvm.solver.cache import widened as widened_cache
 from dasksvm.solver.features import Features, FeatureStore, Floats, Ints, Workspace
 from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.lasvm import likely
 from dasksvm.solver.messages import CandidateBatch
 from dasksvm.solver.refresh import exact_gradients
 from dasksvm.solver.working import adopt, empty_working, live_places
 from dasksvm.solver.working import widened as widened_working
 
-LIKELY = int(__import__("os").environ.get("LIKELY","2"))
+# Rows unused while S takes in as many members as it has places are dropped.
+STALE = 1
+# A kernel row of fewer values is not worth a second thread.
+ROW_PART = 8192
+Each = Callable[[Callable[[tuple[int, int]], None], Iterable[tuple[int, int]]], Iterable[None]]
 
 
 class Expansion:
@@ -29,6 +50,7 @@ class Expansion:
     """
 
     def __init__(self, kernel: Kernel, problems: int, cache_bytes: int) -> None:
+        self.each: Each = map
         self.kernel = kernel
         self.cache_bytes = cache_bytes
         self.working = empty_working(problems, PAGE)
@@ -129,19 +151,60 @@ class Expansion:
         slots = self.working.slot[: self.places]
         new_places, new_rows = self._arrived(batch)
         new, members = mates.take(new_rows), self.members()
-        places = np.array([place])
-        if slots[place] >= 0:
-            places = np.union1d(places, likely(self.working, self.cache, LIKELY))
-            own = members.take(slots[places])
-        else:
-            own = new.take(np.flatnonzero(new_places == place))
-        rows = np.zeros((len(places), len(slots)), own.dtype)
+        own = members.take(slots[[place]]) if slots[place] >= 0 else new.take(np.flatnonzero(new_places == place))
+        enter_rows(self.cache, np.array([place]), len(slots))
         if len(members):
-            self.kernel.tile(own, members).take(self.order(), axis=1, out=rows, mode="clip")
-        rows[:, new_places] = self.kernel.tile(own, new)
-        rows[np.arange(len(places)), places] = self.working.diagonal[places]
-        self.evaluations += len(places) * (len(members) + len(new))
-        put_rows(self.cache, places, rows, int(self.cache.size[EVENTS]))
+            write_row(self.cache, place, self._row(own, members), slots)
+        set_values(self.cache, place, new_places, self.kernel.tile(own, new)[0])
+        set_values(self.cache, place, np.array([place]), self.working.diagonal[[place]])
+        self.evaluations += len(members) + len(new)
+
+    def _row(self, own: Features, members: Features) -> Floats:
+        row = self._workspace.array("row", (1, len(members)), own.dtype)
+
+        def fill(part: tuple[int, int]) -> None:
+            self.kernel.tile(own, members.part(*part), out=row[:, slice(*part)])
+
+        self._share(fill, len(members), ROW_PART)
+        return row[0]
+
+    def _share(self, work: Callable[[tuple[int, int]], None], count: int, least: int) -> None:
+        """Do work on [0, count) in two halves, which may run in parallel, where it is worth it."""
+        if count < 2 * least:
+            work((0, count))
+        else:
+            for _ in self.each(work, [(0, count // 2), (count // 2, count)]):
+                pass
+
+    def put_rows(self, places: Ints, rows: Floats) -> None:
+        """Cache the complete rows of some members."""
+        enter_rows(self.cache, places, self.places)
+
+        def write(part: tuple[int, int]) -> None:
+            write_rows(self.cache, places[slice(*part)], rows[slice(*part)])
+
+        self._share(write, len(places), 8)
+
+    def absorb(self, first: int) -> None:
+        """End a batch whose first event was `first`: rows out of use are dropped, all others become complete."""
+        drop_stale(self.cache, max(STALE * self.places, PAGE))
+        rows = lacking(self.cache, self.places)
+        targets = live_events(self.cache, first)
+        complete_new(self.cache, targets)
+        rows = rows[self.cache.applied[rows] < self.cache.size[EVENTS]]
+
+        def write(part: tuple[int, int]) -> None:
+            take_in(self.cache, rows[slice(*part)], targets)
+
+        self._share(write, len(rows), 1000)
+
+    def shift(self, places: Ints, amounts: NDArray[np.float64], g: NDArray[np.float64]) -> None:
+        """g ← g - Σ amount_s K_s over members whose rows are present."""
+
+        def subtract(part: tuple[int, int]) -> None:
+            subtract_rows(self.cache, places, amounts, g, *part)
+
+        self._share(subtract, blocks_of(len(g)), 4)
 
     def store_new(self, result: CandidateBatch, batch: Batch) -> None:
         """End a batch: the features of those who entered get slots; the store is compacted when a fifth of it is dead."""

@@ -11,18 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.cache import PAGE, RowCache, present
+from dasksvm.solver.cache import RowCache, present
 from dasksvm.solver.directions import block_extremes, find, gains_down, shift_block, snapped, step_length
 from dasksvm.solver.working import Working
+from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Features, Floats, Ints
-from dasksvm.solver.jit import SUMS, njit
+from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels import Kernel
 
 WORKING_SET = 1024
 INNER_SHARE = 0.1
 INNER_STEPS = 100
-# A row that lacks more than this share of its values is computed anew, in a tile.
-STALE = 16
 
 
 class Finishing:
@@ -80,13 +79,13 @@ class Finishing:
 
     def missing(self, cache: RowCache) -> Ints:
         """List the members of the working set whose rows are to be computed; the others are brought up to date."""
-        missing: Ints = present_rows(cache, self.chosen, len(self.g), len(self.g) // STALE)
+        missing: Ints = present_rows(cache, self.chosen, len(self.g))
         return missing
 
-    def solve(self, cache: RowCache, kernel: Kernel, members: Features, slots: Ints) -> None:
+    def solve(self, expansion: Expansion) -> None:
         """Solve the problem of the working set and move all gradients."""
         chosen = self.chosen
-        values = self._among(kernel, members, slots)
+        values = self._among(expansion.kernel, expansion.members(), expansion.order())
         before = self.alpha[chosen]
         alpha = before.copy()
         top, bottom = self.extremes()
@@ -101,7 +100,7 @@ class Finishing:
         )
         moved = np.flatnonzero(alpha != before)
         self.alpha[chosen] = alpha
-        subtract_rows(cache, chosen[moved], alpha[moved] - before[moved], self.g)
+        expansion.shift(chosen[moved], alpha[moved] - before[moved], self.g)
 
 
     def _among(self, kernel: Kernel, members: Features, slots: Ints) -> Floats:
@@ -126,12 +125,12 @@ def _largest(key: NDArray[np.float64], places: Ints, count: int) -> Ints:
 
 
 @njit()
-def present_rows(cache: Any, places: Any, count: int, limit: int) -> Any:  # pragma: no cover
+def present_rows(cache: Any, places: Any, count: int) -> Any:  # pragma: no cover
     """Complete the rows of some members; return those that must be computed."""
     missing = np.empty(len(places), np.int64)
     total = 0
     for at in range(len(places)):
-        if not present(cache, places[at], count, limit):
+        if not present(cache, places[at], count):
             missing[total] = places[at]
             total += 1
     return missing[:total]
@@ -182,15 +181,3 @@ def solve_block(
         up[j], down[j] = alpha[j] < upper[j], alpha[j] > lower[j]
         top, bottom = shift_block(g, up, down, row_i, row_j, length)
     return limit
-
-
-@njit(fastmath=SUMS)
-def subtract_rows(cache: Any, places: Any, amounts: Any, g: Any) -> None:  # pragma: no cover
-    """g ← g - Σ amount_s K_s over present rows, block by block."""
-    for block in range(-(-len(g) // PAGE)):
-        part = g[block * PAGE : min((block + 1) * PAGE, len(g))]
-        for at in range(len(places)):
-            page = cache.pages[cache.table[places[at], block]]
-            amount = amounts[at]
-            for a in range(len(part)):
-                part[a] -= amount * np.float64(page[a])

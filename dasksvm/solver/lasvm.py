@@ -26,7 +26,6 @@ from dasksvm.solver.directions import (
     best_gain_down,
     best_gain_up,
     block_extremes,
-    find,
     highest,
     lowest,
     shift_block,
@@ -36,8 +35,6 @@ from dasksvm.solver.working import blatant, evict, insert, set_alpha, take_place
 from dasksvm.solver.jit import njit
 
 SEEDS = 5
-# A row that lacks more than this share of its values is computed anew: 13 ns a value against 5-7.
-STALE = int(__import__("os").environ.get("STALE","2"))
 DONE, ROW_MISSING, FULL = 0, 1, 2
 NEW, PROCESS, REPROCESS = 0, 1, 2
 
@@ -148,13 +145,7 @@ def _waiting(w: Any, p: int, sign: float) -> int:  # pragma: no cover
 def _usable(w: Any, cache: Any, batch: Any, place: int) -> bool:  # pragma: no cover
     """Bring a row up to the present places; False, and at[MISSING] names it, if it must be computed."""
     batch.at[MISSING] = place
-    return present(cache, place, w.size[0], stale_limit(w))
-
-
-@njit()
-def stale_limit(w: Any) -> int:  # pragma: no cover
-    """How many events a row may lack and still be worth completing."""
-    return max(w.size[0] // STALE, PAGE)
+    return present(cache, place, w.size[0])
 
 
 @njit()
@@ -276,30 +267,3 @@ def _evict_blatant(w: Any, cache: Any, batch: Any, p: int) -> None:  # pragma: n
 
 
 
-
-@njit()
-def likely(w: Any, cache: Any, count: int) -> Any:  # pragma: no cover
-    """List members that the next steps are likely to use and whose rows would have to be computed.
-
-    They are the extremes of the blocks with the most extreme gradients, `count` for each side of each problem.
-    """
-    limit = stale_limit(w)
-    out = np.empty(2 * count * len(w.alpha), np.int64)
-    total = 0
-    for p in range(len(w.alpha)):
-        rising, falling = np.argsort(-w.top[p]), np.argsort(w.bottom[p])
-        for side in range(2):
-            blocks = rising if side == 0 else falling
-            for at in range(min(count, len(blocks))):
-                block = blocks[at]
-                start, stop = block * PAGE, (block + 1) * PAGE
-                if side == 0:
-                    a = find(w.g[p][start:stop], w.up[p][start:stop], w.top[p, block])
-                else:
-                    a = find(w.g[p][start:stop], w.down[p][start:stop], w.bottom[p, block])
-                place = start + a
-                lacking = cache.size[EVENTS] - cache.applied[place]
-                if a >= 0 and w.slot[place] >= 0 and (cache.applied[place] < 0 or lacking > limit):
-                    out[total] = place
-                    total += 1
-    return out[:total]

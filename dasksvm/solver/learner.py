@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dasksvm.solver import lasvm
 from dasksvm.solver.batch import FIRST_EVENT, MISSING, SEEN, STEPS, release
-from dasksvm.solver.cache import EVENTS, drop_stale, put_rows
-from dasksvm.solver.expansion import Expansion
+from dasksvm.solver.cache import EVENTS
+from dasksvm.solver.expansion import Each, Expansion
 from dasksvm.solver.features import Ints
 from dasksvm.solver.finishing import Finishing
 from dasksvm.solver.messages import CandidateBatch, MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan, View
@@ -63,6 +63,10 @@ class Learner:
         """Ask for no more examples: what is in flight is taken, and finishing follows."""
         self.epoch, self.position = max(self.settings.epochs - 1, 0), len(self.order)
         self.stopped = True
+
+    def share_work(self, each: Each) -> None:
+        """Give the learner a `map` that runs in parallel; what it computes does not depend on it."""
+        self.expansion.each = each
 
     # Asking
 
@@ -148,9 +152,8 @@ class Learner:
             assert isinstance(plan, RowsPlan)
             self.evaluations += result.rows.size
             now = self.finishing[-1]
-            cache = self.expansion.cache
-            put_rows(cache, now.missing(cache), result.rows, int(cache.size[EVENTS]))
-            self._solve(now)
+            self.expansion.put_rows(now.missing(self.expansion.cache), result.rows)
+            now.solve(self.expansion)
         else:
             self.evaluations += result.evaluations
             if self.phase == "checking":
@@ -186,7 +189,7 @@ class Learner:
                 break
             s.compute_row(result.features, batch, int(batch.at[MISSING]))
         release(s.cache, batch)
-        drop_stale(s.cache, lasvm.stale_limit(s.working))
+        s.absorb(int(batch.at[FIRST_EVENT]))
         s.store_new(result, batch)
         self.seen += int(batch.at[SEEN]) if self.phase == "online" else 0
         self.steps += int(batch.at[STEPS])
@@ -215,16 +218,12 @@ class Learner:
             if len(missing):
                 order = self.expansion.order()
                 return RowsPlan(self.asked, order[missing], self.expansion.members(), order)
-            self._solve(now)
+            now.solve(self.expansion)
         if now.problem + 1 < self.settings.problems:
             self.finishing.append(Finishing(self.expansion.working, now.problem + 1, self._tau()))
         else:
             self._finished()
         return None
-
-    def _solve(self, now: Finishing) -> None:
-        s = self.expansion
-        now.solve(s.cache, s.kernel, s.members(), s.order())
 
     def _finished(self) -> None:
         self.extremes = np.array([now.extremes() for now in self.finishing])
