@@ -103,6 +103,16 @@ class Finishing:
         expansion.shift(chosen[moved], alpha[moved] - before[moved], self.g)
 
 
+    def state(self) -> dict[str, Any]:
+        """Give what a snapshot needs beside the working arrays."""
+        names = ("problem", "tau", "alpha", "g", "steps", "chosen", "newest", "_known_places", "_known_values")
+        return {name: getattr(self, name) for name in names}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        for name, value in state.items():
+            setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
+
     def _among(self, kernel: Kernel, members: Features, slots: Ints) -> Floats:
         """Kernel values of the working set; those among its older half are known from the round before."""
         chosen = self.chosen

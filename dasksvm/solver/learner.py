@@ -201,6 +201,16 @@ class Learner:
         if code == lasvm.FULL and not self.stopped:
             self.stop()
 
+    def solution(self) -> tuple[NDArray[np.float64], NDArray[np.float64], Ints, Ints]:
+        """Give the support vectors, ordered by class and example: α and sign (P, S), examples and slots (S,)."""
+        s = self.expansion
+        alpha = np.array([now.alpha for now in self.finishing])
+        places = np.flatnonzero(np.any(alpha != 0.0, axis=0))
+        sign = s.working.sign[:, places]
+        sort = np.lexsort((s.example[places], sign[0]))
+        places = places[sort]
+        return alpha[:, places], sign[:, sort], s.example[places], s.working.slot[places]
+
     # Finishing
 
     def _begin_finishing(self) -> None:

@@ -13,13 +13,18 @@ class RandomOrder:
     chunks : sequence of int
         Rows of each chunk of the data; one chunk for data in memory.
     seed : int
+    base : int
+        Id of the first example.
     """
 
-    def __init__(self, chunks: tuple[int, ...], seed: int) -> None:
+    def __init__(self, chunks: tuple[int, ...], seed: int, base: int = 0) -> None:
         self.chunks = chunks
         self.seed = seed
+        self.base = base
         self._starts = np.concatenate([[0], np.cumsum(chunks)]).astype(np.int64)
         self._epoch = -1
+        self._shuffled_chunk = (-1, -1)
+        self._shuffled: Ints = np.zeros(0, np.int64)
         self._chunk_order = np.zeros(0, np.int64)
         self._ends = np.zeros(0, np.int64)
 
@@ -42,11 +47,10 @@ class RandomOrder:
             offset = end - self.chunks[chunk]
             parts.append(self._starts[chunk] + within[start - offset : taken - offset])
             start, at = taken, at + 1
-        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        return self.base + np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def _within(self, epoch: int, chunk: int) -> Ints:
-        key = (epoch, chunk)
-        if getattr(self, "_shuffled_key", None) != key:
+        if self._shuffled_chunk != (epoch, chunk):
             self._shuffled = np.random.default_rng([self.seed, epoch, chunk]).permutation(self.chunks[chunk])
-            self._shuffled_key = key
+            self._shuffled_chunk = (epoch, chunk)
         return self._shuffled

@@ -1,0 +1,19 @@
+"""Kernel support vector machines for data larger than one machine's memory."""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+__all__ = ["KernelModel", "LaSVC", "__version__"]
+
+_HOMES = {"LaSVC": "dasksvm.estimators", "KernelModel": "dasksvm.model"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dasksvm' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

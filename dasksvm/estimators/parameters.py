@@ -1,0 +1,55 @@
+"""Checks of constructor parameters, at fit, in scikit-learn's words."""
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+
+class Rule(NamedTuple):
+    """What a parameter must be, in words and as a test."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def real(words: str, test: Callable[[float], bool]) -> Rule:
+    """Make a rule for a finite number that passes `test`."""
+    return Rule(
+        f"a float in the range {words}",
+        lambda v: isinstance(v, Real) and not isinstance(v, bool) and -1e300 < v < 1e300 and test(v),
+    )
+
+
+def integer(words: str, test: Callable[[int], bool]) -> Rule:
+    """Make a rule for an integer that passes `test`."""
+    return Rule(
+        f"an int in the range {words}", lambda v: isinstance(v, Integral) and not isinstance(v, bool) and test(v)
+    )
+
+
+def one_of(*options: str) -> Rule:
+    """Make a rule for a choice."""
+    return Rule(f"a str among {set(options)}", lambda v: isinstance(v, str) and v in options)
+
+
+def flag() -> Rule:
+    """Make a rule for a bool."""
+    return Rule("an instance of 'bool'", lambda v: isinstance(v, bool))
+
+
+def either(*rules: Rule) -> Rule:
+    """Make a rule that one of several rules has to hold."""
+    return Rule(" or ".join(rule.words for rule in rules), lambda v: any(rule.holds(v) for rule in rules))
+
+
+NONE = Rule("None", lambda v: v is None)
+
+
+def check_parameters(estimator: Any, rules: dict[str, Rule]) -> None:
+    """Raise ValueError that names the first parameter that breaks its rule."""
+    for name, rule in rules.items():
+        value = getattr(estimator, name)
+        if not rule.holds(value):
+            raise ValueError(
+                f"The {name!r} parameter of {type(estimator).__name__} must be {rule.words}. Got {value!r} instead."
+            )

@@ -1,0 +1,124 @@
+"""KernelModel: a trained expansion, frozen; what prediction needs and nothing else."""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from dasksvm.config import threads
+from dasksvm.solver.features import DenseFeatures, Features, SparseFeatures
+from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.refresh import exact_margins
+from dasksvm.solver.tiles import margins
+
+CHUNK_ROWS = 1000
+# Fewer multiplications than this are done before a second thread has started.
+SMALL = 1 << 22
+
+
+@dataclass(frozen=True)
+class KernelModel:
+    """Decision functions of P problems over one set of support vectors.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    support_vectors : ndarray or csr_matrix of shape (S, d)
+        In the units of the data.
+    coefficients : ndarray of shape (P, S)
+        α, with the sign of the label.
+    intercepts : ndarray of shape (P,)
+    classes : ndarray of shape (c,)
+    """
+
+    kernel: Kernel
+    support_vectors: Any
+    coefficients: NDArray[np.float64]
+    intercepts: NDArray[np.float64]
+    classes: NDArray[Any]
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Compute Σ α K(x, s) + b, shape (n, P), in the precision of X: float32 tiles for float32 or small integers.
+
+        Parameters
+        ----------
+        X : ndarray or csr_matrix of shape (n, d)
+        """
+        dtype = np.dtype(np.float64 if np.result_type(X.dtype, np.float32) == np.float64 else np.float32)
+        centre = self._centre()
+        members = as_features(self.support_vectors, dtype, centre, self._sparse_tiles(X))
+        out = np.empty((X.shape[0], len(self.coefficients)))
+
+        def fill(start: int) -> None:
+            rows = as_features(X[start : start + CHUNK_ROWS], dtype, centre, self._sparse_tiles(X))
+            out[start : start + CHUNK_ROWS] = margins(self.kernel, rows, members, self.coefficients).T
+
+        starts = range(0, X.shape[0], CHUNK_ROWS)
+        with threadpool_limits(1, "blas"):
+            if len(starts) > 1 and X.shape[0] * self.support_vectors.shape[0] * X.shape[1] > SMALL:
+                with ThreadPoolExecutor(threads()) as pool:
+                    _drain(pool.map(fill, starts))
+            else:
+                _drain(map(fill, starts))
+        return out + self.intercepts
+
+    def _sparse_tiles(self, X: Any) -> bool:
+        return sp.issparse(self.support_vectors) and sp.issparse(X)
+
+    def _centre(self) -> NDArray[np.float64] | None:
+        """What is subtracted before rbf distances are formed, against cancellation; nothing from sparse rows."""
+        if self.kernel.name != "rbf" or sp.issparse(self.support_vectors) or not self.support_vectors.shape[0]:
+            return None
+        return np.asarray(self.support_vectors.mean(axis=0, dtype=np.float64))
+
+    def squared_norms(self) -> NDArray[np.float64]:
+        """|w|² = α'Kα of each problem, in float64."""
+        return np.array([float(row @ self._products(row)) for row in self.coefficients])
+
+    def dual_objectives(self) -> NDArray[np.float64]:
+        """W(α) = Σ α y - ½ α'Kα of each problem (paper 1, equation 4), in float64."""
+        return np.abs(self.coefficients).sum(axis=1) - 0.5 * self.squared_norms()
+
+    def _products(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+        members = as_features(self.support_vectors, np.dtype(np.float64), self._centre(), self._sparse_tiles(self.support_vectors))
+        out = np.empty(len(members))
+
+        def fill(start: int) -> None:
+            stop = min(start + CHUNK_ROWS, len(members))
+            out[start:stop] = exact_margins(self.kernel, members.part(start, stop), members, coefficients)
+
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads()) as pool:
+            _drain(pool.map(fill, range(0, len(members), CHUNK_ROWS)))
+        return out
+
+
+def _drain(results: Iterable[None]) -> None:
+    for _ in results:
+        pass
+
+
+def as_features(X: Any, dtype: np.dtype[Any], centre: NDArray[np.float64] | None, sparse: bool) -> Features:
+    """Convert rows for the kernels: centred and dense, or sparse as they are.
+
+    Parameters
+    ----------
+    X : ndarray or csr_matrix of shape (n, d)
+    dtype : dtype
+        float32 or float64.
+    centre : ndarray of shape (d,), optional
+        Subtracted from dense rows.
+    sparse : bool
+        Whether the tiles stay sparse; else CSR rows are made dense.
+    """
+    if sparse:
+        X = X.tocsr()
+        return SparseFeatures.of(X.data.astype(dtype), X.indices, X.indptr, X.shape[1])
+    rows = X.toarray() if sp.issparse(X) else X
+    if centre is None:
+        return DenseFeatures.of(np.ascontiguousarray(rows, dtype))
+    return DenseFeatures.of(np.ascontiguousarray(rows - centre.astype(np.result_type(rows, dtype)), dtype))

@@ -1,0 +1,138 @@
+"""The whole state of a learner as a flat mapping of arrays and scalars, and back. Snapshots stand on it."""
+
+from typing import Any
+
+import numpy as np
+
+from dasksvm.solver.cache import RowCache
+from dasksvm.solver.features import DenseFeatures, Features, FeatureStore, SparseFeatures
+from dasksvm.solver.finishing import Finishing
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.messages import RowsPlan, ScorePlan, View
+from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.settings import Settings
+from dasksvm.solver.working import Working
+
+SCALARS = (
+    "phase",
+    "epoch",
+    "position",
+    "asked",
+    "applied",
+    "seen",
+    "steps",
+    "evaluations",
+    "refreshes",
+    "changed",
+    "stopped",
+)
+State = dict[str, Any]
+
+
+def state(learner: Learner) -> State:
+    """Copy the state of a learner between two calls.
+
+    Returns
+    -------
+    dict
+        Of str to ndarray, int, float, bool or str. Kernel rows are in it, so that the run goes on bitwise.
+    """
+    s = learner.expansion
+    out: State = {name: getattr(learner, name) for name in SCALARS}
+    out["expansion.evaluations"] = s.evaluations
+    out["order.chunks"] = np.array(learner.order.chunks)
+    out["order.seed"] = learner.order.seed
+    out["order.base"] = learner.order.base
+    out["seeds"] = learner.seeds
+    out["example"] = s.example
+    out["extremes"] = learner.extremes
+    out["drift"] = np.array(learner.drift).reshape(len(learner.drift), learner.settings.problems)
+    out |= {f"working.{name}": array for name, array in s.working._asdict().items()}
+    out |= {f"cache.{name}": array for name, array in s.cache._asdict().items() if name != "pages"}
+    used = np.unique(s.cache.table[s.cache.table >= 0])
+    out |= {"cache.used_pages": used, "cache.page_values": s.cache.pages[used], "cache.page_count": len(s.cache.pages)}
+    if s.store is not None:
+        out |= _features("store", s.members())
+    out["finishing"] = len(learner.finishing)
+    for at, now in enumerate(learner.finishing):
+        out |= {f"finishing.{at}.{name}": value for name, value in now.state().items()}
+    out["inflight"] = np.array(sorted(learner.inflight), np.int64)
+    for sequence, (plan, arrivals) in learner.inflight.items():
+        out |= {f"plan.{sequence}.{name}": value for name, value in _plan(plan).items()}
+        out[f"plan.{sequence}.arrivals"] = arrivals
+    return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in out.items()}
+
+
+def restore(settings: Settings, state: State) -> Learner:
+    """Make a learner that goes on where `state` was taken.
+
+    Parameters
+    ----------
+    settings : Settings
+        Those of the learner the state was taken from.
+    state : dict
+    """
+    learner = Learner(settings)
+    for name in SCALARS:
+        setattr(learner, name, state[name])
+    s = learner.expansion
+    s.evaluations = state["expansion.evaluations"]
+    chunks = tuple(int(rows) for rows in state["order.chunks"])
+    learner.order = RandomOrder(chunks, state["order.seed"], state["order.base"])
+    learner.seeds, s.example = state["seeds"], state["example"].copy()
+    learner.extremes = state["extremes"].copy()
+    learner.drift = list(state["drift"].copy())
+    s.working = Working(*(state[f"working.{name}"].copy() for name in Working._fields))
+    values = state["cache.page_values"]
+    pages = np.empty((state["cache.page_count"], values.shape[1]), values.dtype)
+    pages[state["cache.used_pages"]] = values
+    rest = {name: state[f"cache.{name}"].copy() for name in RowCache._fields if name != "pages"}
+    s.cache = RowCache(pages=pages, **rest)
+    if "store.kind" in state:
+        s.store = FeatureStore(_read_features("store", state))
+    for at in range(state["finishing"]):
+        prefix = f"finishing.{at}."
+        now = Finishing(s.working, state[prefix + "problem"], state[prefix + "tau"])
+        now.restore({name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)})
+        learner.finishing.append(now)
+    for sequence in state["inflight"]:
+        prefix = f"plan.{sequence}."
+        plan = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        learner.inflight[int(sequence)] = (_read_plan(int(sequence), plan), plan["arrivals"])
+    return learner
+
+
+def _features(prefix: str, features: Features) -> State:
+    kind = "sparse" if isinstance(features, SparseFeatures) else "dense"
+    arrays = {f"{prefix}.{name}": array for name, array in features.arrays().items()}
+    return {f"{prefix}.kind": kind, f"{prefix}.columns": features.width, **arrays}
+
+
+def _read_features(prefix: str, state: State) -> Features:
+    names = ("data", "indices", "indptr", "squares") if state[f"{prefix}.kind"] == "sparse" else ("values", "squares")
+    arrays = {name: state[f"{prefix}.{name}"].copy() for name in names}
+    if state[f"{prefix}.kind"] == "sparse":
+        return SparseFeatures(**arrays, columns=state[f"{prefix}.columns"])
+    return DenseFeatures(**arrays)
+
+
+def _plan(plan: ScorePlan | RowsPlan) -> State:
+    """A plan with the features it refers to, in the order of its places: its store may be gone by now."""
+    if isinstance(plan, RowsPlan):
+        return {"slots": plan.slots, "order": plan.order, **_features("members", plan.members)}
+    view = plan.view
+    out = {name: getattr(view, name) for name in ("version", "alpha", "top", "bottom", "slack", "tau")}
+    out["rows"] = plan.rows
+    if view.members is not None:
+        out |= _features("members", view.members.take(view.order))
+    return out
+
+
+def _read_plan(sequence: int, state: State) -> ScorePlan | RowsPlan:
+    members = _read_features("members", state) if "members.kind" in state else None
+    if "slots" in state:
+        assert members is not None
+        return RowsPlan(sequence, state["slots"], members, state["order"])
+    order = np.arange(state["alpha"].shape[1])
+    published = {name: state[name] for name in ("version", "alpha", "top", "bottom", "slack", "tau")}
+    return ScorePlan(sequence, state["rows"], View(members=members, order=order, **published))
