@@ -22,6 +22,8 @@ from dasksvm.solver.working import dual_objective
 LEAST_BATCH, LARGEST_BATCH = 64, 500
 DRIFT_QUANTILE, DRIFT_BATCHES = 0.99, 4
 REFRESHES, MOST_EPOCHS = 5, 100
+# An example whose violation is below -NEAR is left alone between two passes over the whole set.
+NEAR = 0.5
 
 
 class Learner:
@@ -39,6 +41,8 @@ class Learner:
         self.seen = self.steps = self.evaluations = self.refreshes = 0
         self.expansion = Expansion(settings.kernel, settings.problems, settings.cache_bytes)
         self.changed = self.stopped = False
+        self.excess = np.zeros(0, np.float32)
+        self.queue: Ints | None = None
         self.drift: list[NDArray[np.float64]] = []
         self.inflight: dict[int, tuple[Plan, Ints]] = {}
         self.finishing: list[Finishing] = []
@@ -58,10 +62,13 @@ class Learner:
         self.phase = "seeding" if len(seeds) else "online"
         self.finishing = []
         self.seeds = seeds
+        self.queue = None
+        if self.settings.epochs == 0:
+            self.excess = np.full(len(order), np.inf, np.float32)
 
     def stop(self) -> None:
         """Ask for no more examples: what is in flight is taken, and finishing follows."""
-        self.epoch, self.position = max(self.settings.epochs - 1, 0), len(self.order)
+        self.epoch, self.position = max(self.settings.epochs - 1, 0), self._length()
         self.stopped = True
 
     def share_work(self, each: Each) -> None:
@@ -105,18 +112,22 @@ class Learner:
             return none if self.inflight else self.seeds
         if self.phase not in ("online", "checking"):
             return none
-        left = self.settings.max_examples - self.seen if self.phase == "online" else len(self.order)
+        left = self.settings.max_examples - self.seen if self.phase == "online" else self._length()
         places = self.expansion.places
         left -= sum(len(plan.rows) for plan, _ in self.inflight.values() if isinstance(plan, ScorePlan))
-        if self.position >= len(self.order) and self.phase == "online" and self.epoch + 1 < self.settings.epochs:
+        if self.position >= self._length() and self.phase == "online" and self.epoch + 1 < self.settings.epochs:
             self.epoch, self.position = self.epoch + 1, 0
         value = self.expansion.cache.pages.itemsize
         room = self.settings.inflight_bytes // ((self.settings.lookahead + 1) * value * max(places, 1))
         size = max(min(int(np.clip(places // 4, LEAST_BATCH, LARGEST_BATCH)), room), LEAST_BATCH // 4)
-        stop = min(self.position + size, len(self.order), self.position + max(left, 0))
-        rows = self.order.rows(self.epoch, self.position, stop) if stop > self.position else none
-        self.position = stop
-        return rows
+        stop = min(self.position + size, self._length(), self.position + max(left, 0))
+        start, self.position = self.position, stop
+        if stop <= start:
+            return none
+        return self.order.rows(self.epoch, start, stop) if self.queue is None else self.queue[start:stop]
+
+    def _length(self) -> int:
+        return len(self.order) if self.queue is None else len(self.queue)
 
     def _view(self) -> View:
         w, places = self.expansion.working, self.expansion.places
@@ -159,7 +170,8 @@ class Learner:
             if self.phase == "checking":
                 self._widen_extremes(result)
             elif not self.stopped:
-                self._process(result, arrivals)
+                assert isinstance(plan, ScorePlan)
+                self._process(result, plan, arrivals)
             if self.phase == "seeding":
                 self.phase = "online"
         return self.progress()
@@ -179,8 +191,13 @@ class Learner:
         evaluations = self.evaluations + self.expansion.evaluations
         return Progress(self.phase, self.epoch, self.seen, members, steps, delta, dual, evaluations)
 
-    def _process(self, result: CandidateBatch, arrivals: Ints) -> None:
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
         s = self.expansion
+        if self.settings.epochs == 0 and self.phase == "online":
+            view = plan.view
+            gradient = result.sign - result.margins
+            above, below = gradient - view.bottom[:, None], view.top[:, None] - gradient
+            self.excess[result.examples - self.order.base] = np.where(result.sign > 0, above, below).max(axis=0)
         s.make_room(result)
         batch = s.batch(result, arrivals, s.known(result.examples, self.seeds if self.epoch == 0 else None))
         while True:
@@ -238,9 +255,8 @@ class Learner:
     def _finished(self) -> None:
         self.extremes = np.array([now.extremes() for now in self.finishing])
         if self.settings.epochs == 0 and not self.stopped and self.epoch < MOST_EPOCHS:
-            if self.changed:
-                self._adopt()
-                self.epoch, self.position, self.changed, self.phase = self.epoch + 1, 0, False, "online"
+            if self.changed or self.queue is not None:
+                self._next_pass()
                 return
             if self.refreshes < REFRESHES and self._refresh():
                 return
@@ -249,7 +265,17 @@ class Learner:
         if free or len(self.order) == 0:
             self.phase = "done"
         else:
-            self.phase, self.epoch, self.position = "checking", self.epoch + 1, 0
+            self.phase, self.epoch, self.position, self.queue = "checking", self.epoch + 1, 0, None
+
+    def _next_pass(self) -> None:
+        """Begin another pass: over the examples near the margin until they are at rest, then over all of them."""
+        near = self.changed and self.epoch > 0
+        self._adopt()
+        self.epoch, self.position, self.changed, self.phase = self.epoch + 1, 0, False, "online"
+        self.queue = None
+        if near:
+            rows = self.order.rows(self.epoch, 0, len(self.order))
+            self.queue = rows[self.excess[rows - self.order.base] > -NEAR]
 
     def _adopt(self) -> None:
         """Let the online iterations go on from the finished coefficients."""

@@ -46,6 +46,9 @@ def state(learner: Learner) -> State:
     out["seeds"] = learner.seeds
     out["example"] = s.example
     out["extremes"] = learner.extremes
+    out["excess"] = learner.excess
+    out["queue"] = np.zeros(0, np.int64) if learner.queue is None else learner.queue
+    out["whole"] = learner.queue is None
     out["drift"] = np.array(learner.drift).reshape(len(learner.drift), learner.settings.problems)
     out |= {f"working.{name}": array for name, array in s.working._asdict().items()}
     out |= {f"cache.{name}": array for name, array in s.cache._asdict().items() if name != "pages"}
@@ -81,6 +84,8 @@ def restore(settings: Settings, state: State) -> Learner:
     learner.order = RandomOrder(chunks, state["order.seed"], state["order.base"])
     learner.seeds, s.example = state["seeds"], state["example"].copy()
     learner.extremes = state["extremes"].copy()
+    learner.excess = state["excess"].copy()
+    learner.queue = None if state["whole"] else state["queue"].copy()
     learner.drift = list(state["drift"].copy())
     s.working = Working(*(state[f"working.{name}"].copy() for name in Working._fields))
     values = state["cache.page_values"]
