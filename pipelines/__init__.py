@@ -1,0 +1,1 @@
+"""Benchmarks: each writes a JSON row a measurement."""

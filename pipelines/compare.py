@@ -1,0 +1,120 @@
+"""Train LaSVC and its peers on a task, in one run: medians, ratios, a JSON row each.
+
+Each fit runs in a process of its own: peak memory is then its own, and no solver finds the memory of another one warm.
+`python -m pipelines.compare --task mnist8 --solvers lasvc,sklearnex,sklearn --repeats 3`
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from pipelines.rows import environment, timed, write
+from pipelines.tasks import Task, load
+
+SOLVERS = ("lasvc", "lasvc-converged", "sklearnex", "sklearn")
+
+
+def make(solver: str, task: Task, cache_size: float, seed: int) -> Any:
+    """Make an estimator, pinned as DESIGN asks for comparisons."""
+    if solver.startswith("lasvc"):
+        from dasksvm import LaSVC
+
+        epochs: int | str = "converged" if solver.endswith("converged") else 1
+        return LaSVC(**task.parameters, epochs=epochs, cache_size=cache_size, random_state=seed)
+    if solver == "sklearnex":
+        import daal4py
+        from sklearnex.svm import SVC as Pinned
+
+        daal4py.daalinit(nthreads=len(os.sched_getaffinity(0)))
+        return Pinned(**task.parameters, cache_size=4000)
+    from sklearn.svm import SVC
+
+    return SVC(**task.parameters, cache_size=4000)
+
+
+def measure(solver: str, task: Task, cache_size: float, seed: int) -> dict[str, Any]:
+    """Fit once, after a small fit that compiles or loads, and evaluate."""
+    make(solver, task, cache_size, seed).fit(task.X[:2000], task.y[:2000])
+    model, cost = timed(lambda: make(solver, task, cache_size, seed).fit(task.X, task.y))
+    predicted, prediction = timed(lambda: model.predict(task.X_test))
+    return {
+        "solver": solver,
+        "task": task.name,
+        "rows": len(task.X),
+        "seed": seed,
+        **cost,
+        "predict_seconds": prediction["seconds"],
+        "error_percent": 100 * float(np.mean(predicted != task.y_test)),
+        "support_vectors": int(np.sum(model.n_support_)),
+        "dual": dual(model, task),
+        "kernel_evaluations": getattr(model, "kernel_evaluations_", None),
+        "parameters": task.parameters,
+        "cache_size": cache_size if solver.startswith("lasvc") else 4000,
+    }
+
+
+def dual(model: Any, task: Task) -> float:
+    """Evaluate the dual objective in float64, by the same code for every solver."""
+    from dasksvm.model import KernelModel
+    from dasksvm.solver.kernels import Kernel
+
+    vectors = task.X[model.support_].astype(np.float64)
+    kernel = Kernel("rbf", task.parameters["gamma"])
+    coefficients = np.asarray(model.dual_coef_, np.float64).reshape(1, -1)
+    return float(KernelModel(kernel, vectors, coefficients, np.zeros(1), np.unique(task.y)).dual_objectives()[0])
+
+
+@click.command()
+@click.option("--task", default="mnist8", show_default=True, help="mnist8, adult, letter-A, forest-N.")
+@click.option("--data", type=click.Path(path_type=Path), default=Path("../shared/data"), show_default=True)
+@click.option("--solvers", default="lasvc,sklearnex,sklearn", show_default=True, help=f"Among {', '.join(SOLVERS)}.")
+@click.option("--repeats", default=3, show_default=True)
+@click.option("--cache-size", default=1000.0, show_default=True, help="Megabytes for LaSVC.")
+@click.option("--seed", default=0, show_default=True, help="Of the first repeat; the next ones count up.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/compare.jsonl"), show_default=True)
+@click.option("--one", default=None, hidden=True)
+def main(
+    task: str, data: Path, solvers: str, repeats: int, cache_size: float, seed: int, out: Path, one: str | None
+) -> None:
+    """Compare solvers on a task."""
+    if one is not None:
+        click.echo(json.dumps(measure(one, load(task, data), cache_size, seed) | environment()))
+        return
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in solvers.split(",")}
+    for repeat in range(repeats):
+        for name, rows in found.items():
+            arguments = ["--task", task, "--data", str(data), "--cache-size", str(cache_size), "--seed", str(seed + repeat)]
+            command = [sys.executable, "-m", "pipelines.compare", "--one", name, *arguments]
+            result = subprocess.run(command, check=True, capture_output=True, text=True)
+            row = json.loads(result.stdout.splitlines()[-1])
+            rows.append(row)
+            write(out, row)
+            click.echo(describe(name, [row]))
+    base = statistics.median(row["seconds"] for row in found[solvers.split(",")[0]])
+    click.echo(f"\nmedians of {repeats}; {task}")
+    for name, rows in found.items():
+        seconds = statistics.median(row["seconds"] for row in rows)
+        click.echo(f"{describe(name, rows)}  {solvers.split(',')[0]} takes {base / seconds:.3f} of its time")
+
+
+def describe(name: str, rows: list[dict[str, Any]]) -> str:
+    """Give the medians of some rows in a line."""
+
+    def middle(field: str) -> float:
+        return float(statistics.median(row[field] for row in rows))
+
+    return (
+        f"{name:16} {middle('seconds'):8.2f} s  error {middle('error_percent'):6.2f} %  "
+        f"{middle('support_vectors'):7.0f} SVs  dual {middle('dual'):14.4f}  peak {middle('peak_mb'):6.0f} MB"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The benchmark tasks: real data sets of the papers, read from a folder that is not part of the project."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Task:
+    """Training and test data with the parameters that the papers use."""
+
+    name: str
+    X: NDArray[np.float32]
+    y: NDArray[np.int64]
+    X_test: NDArray[np.float32]
+    y_test: NDArray[np.int64]
+    parameters: dict[str, float]
+
+
+def _against_rest(labels: NDArray[Any], label: int) -> NDArray[np.int64]:
+    return np.where(labels == label, 1, -1)
+
+
+def mnist8(folder: Path, rows: int | None) -> Task:
+    """MNIST's digit 8 against the rest, pixels / 255."""
+    z = np.load(folder / "mnist.npz")
+    train, test = ((z[f"X_{part}"] / np.float32(255)).astype(np.float32) for part in ("train", "test"))
+    y, y_test = _against_rest(z["y_train"], 8), _against_rest(z["y_test"], 8)
+    return Task("mnist8", train[:rows], y[:rows], test, y_test, {"C": 10.0, "gamma": 0.02})
+
+
+def adult(folder: Path, rows: int | None) -> Task:
+    """Adult as a9a, dense."""
+    z = np.load(folder / "adult_a9a.npz")
+
+    def dense(part: str) -> NDArray[np.float32]:
+        arrays = (z[f"X_{part}_data"], z[f"X_{part}_indices"], z[f"X_{part}_indptr"])
+        return np.asarray(sp.csr_matrix(arrays, shape=tuple(z[f"X_{part}_shape"])).toarray(), np.float32)
+
+    X, y = dense("train")[:rows], z["y_train"].astype(np.int64)[:rows]
+    return Task("adult", X, y, dense("test"), z["y_test"].astype(np.int64), {"C": 100.0, "gamma": 0.005})
+
+
+def forest(folder: Path, rows: int | None) -> Task:
+    """Forest cover types, class 2 against the rest, 100,000 rows if nothing is said."""
+    z = np.load(folder / "covtype.npz")
+    X = z["X"].astype(np.float64)
+    X[:, :10] = (X[:, :10] - X[:, :10].mean(axis=0)) / X[:, :10].std(axis=0)
+    order = np.random.default_rng(0).permutation(len(X))
+    train, test = order[: rows or 100_000], order[-(20_000 if (rows or 0) < 500_000 else 50_000) :]
+    y = _against_rest(z["y"], 2)
+    values = X.astype(np.float32)
+    return Task("forest", values[train], y[train], values[test], y[test], {"C": 3.0, "gamma": 1.0})
+
+
+def letter_a(folder: Path, rows: int | None) -> Task:
+    """Letter recognition, A against the rest, raw."""
+    z = np.load(folder / "letter.npz")
+    y, y_test = _against_rest(z["y_train"], 0), _against_rest(z["y_test"], 0)
+    train, test = (z[f"X_{part}"].astype(np.float32) for part in ("train", "test"))
+    return Task("letter-A", train[:rows], y[:rows], test, y_test, {"C": 10.0, "gamma": 0.05})
+
+
+TASKS: dict[str, Callable[[Path, int | None], Task]] = {
+    "mnist8": mnist8,
+    "adult": adult,
+    "forest": forest,
+    "letter-A": letter_a,
+}
+
+
+def load(name: str, folder: Path) -> Task:
+    """Load a task by name; `forest-25000` is forest with so many rows, and so for the others."""
+    if name in TASKS:
+        return TASKS[name](folder, None)
+    kind, _, rows = name.rpartition("-")
+    return TASKS[kind](folder, int(rows))

@@ -1,0 +1,113 @@
+"""Small problems, and independent oracles for them."""
+
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dasksvm.local import LocalExecutor
+from dasksvm.solver.features import DenseFeatures, SparseFeatures
+from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.lasvm import SEEDS, Rules
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.settings import Settings
+
+
+def blobs(n: int, d: int = 5, seed: int = 0, shift: float = 0.6) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Two overlapping classes."""
+    rng = np.random.default_rng(seed)
+    y = np.where(rng.random(n) < 0.4, 1, -1)
+    y[:2] = 1, -1
+    return rng.normal(size=(n, d)) + shift * y[:, None], y
+
+
+def kernel_matrix(name: str, X: Any, Z: Any, gamma: float, coef0: float, degree: int) -> NDArray[np.float64]:
+    """Kernel values written down as in the text books."""
+    dots = X @ Z.T
+    if name == "linear":
+        return dots
+    if name == "poly":
+        return (gamma * dots + coef0) ** degree
+    if name == "sigmoid":
+        return np.tanh(gamma * dots + coef0)
+    return np.exp(-gamma * ((X[:, None, :] - Z[None, :, :]) ** 2).sum(axis=2))
+
+
+def solve_qp(K: NDArray[np.float64], y: NDArray[Any], bound: NDArray[np.float64]) -> float:
+    """Maximise Σ α y - ½ α'Kα over the box with Σ α = 0 by a general optimiser."""
+    lower, upper = np.minimum(0, bound * y), np.maximum(0, bound * y)
+    result = scipy.optimize.minimize(
+        lambda a: 0.5 * a @ K @ a - a @ y,
+        np.zeros(len(y)),
+        jac=lambda a: K @ a - y,
+        bounds=list(zip(lower, upper, strict=True)),
+        constraints={"type": "eq", "fun": np.sum, "jac": lambda a: np.ones(len(y))},
+        method="SLSQP",
+        options={"maxiter": 1000, "ftol": 1e-12},
+    )
+    assert result.success, result.message
+    return float(-result.fun)
+
+
+class Rows:
+    """A source of examples for a learner."""
+
+    def __init__(self, X: Any, y: NDArray[Any], bound: NDArray[np.float64], dtype: Any = np.float64) -> None:
+        self.sign, self.bound = np.asarray(y, np.float64), bound
+        if sp.issparse(X):
+            self.all: Any = SparseFeatures.of(X.data.astype(dtype), X.indices, X.indptr, X.shape[1])
+        else:
+            self.all = DenseFeatures.of(np.ascontiguousarray(X, dtype))
+
+    def features(self, rows: NDArray[np.int64]) -> Any:
+        return self.all.take(rows)
+
+    def labels(self, rows: NDArray[np.int64]) -> Any:
+        return self.sign[rows][None], self.bound[rows][None]
+
+
+def learner_for(
+    rows: Rows,
+    kernel: Kernel,
+    *,
+    seed: int = 0,
+    epochs: int = 1,
+    finish: bool = True,
+    tau: float = 1e-3,
+    reprocess: int = 1,
+    delta_max: float = np.inf,
+    second_order: bool = False,
+    cache_bytes: int = 100 << 20,
+    inflight_bytes: int = 64 << 20,
+    lookahead: int = 8,
+    filter: bool = True,
+    max_examples: int = 1 << 60,
+    max_support: int = 1 << 60,
+) -> Learner:
+    """Make a learner that has been fed."""
+    rules = Rules(tau, reprocess, delta_max, second_order, max_support)
+    settings = Settings(
+        kernel, rules, 1, epochs, finish, max_examples, cache_bytes, inflight_bytes, lookahead, filter
+    )
+    learner = Learner(settings)
+    order = RandomOrder((len(rows.sign),), seed)
+    ids = order.rows(0, 0, len(rows.sign))
+    seeds = np.concatenate([ids[rows.sign[ids] == label][:SEEDS] for label in (-1, 1)])
+    learner.feed(order, seeds)
+    return learner
+
+
+def run(learner: Learner, rows: Rows, threads: int = 1, watch: Any = None) -> Learner:
+    LocalExecutor(learner, rows, threads).run(watch or (lambda progress, seconds: False))
+    return learner
+
+
+def coefficients(learner: Learner, count: int) -> NDArray[np.float64]:
+    """α by example."""
+    alpha, _, examples, _ = learner.solution()
+    out = np.zeros(count)
+    out[examples] = alpha[0]
+    return out

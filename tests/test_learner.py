@@ -1,0 +1,184 @@
+"""What the learner promises whoever executes its plans."""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from dasksvm.solver import snapshot
+from dasksvm.solver.features import Workspace
+from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.messages import RowsPlan
+from dasksvm.solver.tiles import member_rows, score
+from tests.helpers import Rows, blobs, coefficients, learner_for, run
+
+KERNEL = Kernel("rbf", 0.2)
+
+
+def problem(n=1500, dtype=np.float32, shift=0.3, c=5.0):
+    X, y = blobs(n, seed=11, shift=shift)
+    return Rows(X, y, np.full(n, c), dtype)
+
+
+def execute(plan, learner, rows):
+    if isinstance(plan, RowsPlan):
+        return member_rows(plan, learner.settings.kernel, Workspace())
+    return score(plan, learner.settings.kernel, rows.features(plan.rows), *rows.labels(plan.rows), Workspace())
+
+
+def drive(learner, rows, stop_after=None):
+    """Execute plans one by one, without threads; stop after so many results."""
+    waiting = [*learner.pending(), *learner.plans()]
+    taken = 0
+    while waiting and taken != stop_after:
+        learner.take(execute(waiting.pop(0), learner, rows))
+        waiting += learner.plans()
+        taken += 1
+    return taken
+
+
+def same(a, b, n):
+    return np.array_equal(coefficients(a, n), coefficients(b, n)) and np.array_equal(a.extremes, b.extremes)
+
+
+def test_threads_do_not_change_a_bit():
+    rows = problem()
+    models = [run(learner_for(rows, KERNEL), rows, threads) for threads in (1, 2, 3, 2)]
+    plain = learner_for(rows, KERNEL)
+    drive(plain, rows)
+    assert all(same(plain, model, 1500) for model in models)
+
+
+def test_seed_decides():
+    rows = problem()
+    assert not same(run(learner_for(rows, KERNEL, seed=0), rows), run(learner_for(rows, KERNEL, seed=1), rows), 1500)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 0])
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9, 0.99])
+def test_state_goes_round_in_the_middle_of_a_run(epochs, share):
+    rows = problem()
+    whole = learner_for(rows, KERNEL, epochs=epochs, cache_bytes=2 << 20)
+    results = drive(whole, rows)
+    half = learner_for(rows, KERNEL, epochs=epochs, cache_bytes=2 << 20)
+    drive(half, rows, stop_after=max(1, int(share * results)))
+    state = snapshot.state(half)
+    assert all(isinstance(value, np.ndarray | int | float | bool | str | np.generic) for value in state.values())
+    drive(half, rows, stop_after=3)
+    resumed = snapshot.restore(half.settings, state)
+    drive(resumed, rows)
+    assert same(whole, resumed, 1500)
+    assert resumed.progress().evaluations == whole.progress().evaluations
+
+
+def test_results_out_of_sequence_are_refused():
+    rows = problem()
+    learner = learner_for(rows, KERNEL)
+    learner.take(execute(learner.plans()[0], learner, rows))
+    first, second = learner.plans()[:2]
+    with pytest.raises(ValueError, match="was expected"):
+        learner.take(execute(second, learner, rows))
+    learner.take(execute(first, learner, rows))
+
+
+def test_messages_are_read_only():
+    rows = problem()
+    learner = learner_for(rows, KERNEL)
+    plan = learner.plans()[0]
+    result = execute(plan, learner, rows)
+    for array in (plan.rows, plan.view.alpha, result.rows, result.scored, result.margins):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+def test_lookahead_is_always_in_flight():
+    rows = problem()
+    learner = learner_for(rows, KERNEL, lookahead=5)
+    waiting = learner.plans()
+    while waiting and learner.phase != "finishing":
+        assert len(waiting) <= 5
+        if learner.phase == "online" and learner.position < 1500:
+            assert len(waiting) == 5
+            assert all(plan.view.version >= plan.sequence - 5 for plan in waiting)
+        learner.take(execute(waiting.pop(0), learner, rows))
+        waiting += learner.plans()
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 200_000, 1 << 20])
+def test_small_caches_reach_the_same_solution(cache_bytes):
+    rows = problem(dtype=np.float64)
+    large = run(learner_for(rows, KERNEL, epochs=0, tau=1e-5), rows)
+    small = learner_for(rows, KERNEL, epochs=0, tau=1e-5, cache_bytes=cache_bytes)
+    run(small, rows, watch=lambda progress, seconds: small.expansion.check(1e-7) if progress.phase == "online" else False)
+    assert small.progress().dual[0] == pytest.approx(large.progress().dual[0], rel=1e-7)
+
+
+def test_filter_costs_little_and_saves_rows():
+    rows = problem(4000, shift=0.9)
+    sent = {}
+    for drop in (True, False):
+        learner = learner_for(rows, KERNEL, filter=drop)
+        count, waiting = 0, learner.plans()
+        while waiting:
+            result = execute(waiting.pop(0), learner, rows)
+            count += len(result.rows) if hasattr(result, "margins") else 0
+            learner.take(result)
+            waiting += learner.plans()
+        sent[drop] = (count, learner.progress().dual[0])
+    assert sent[True][0] < 0.7 * sent[False][0]
+    assert sent[True][1] == pytest.approx(sent[False][1], rel=5e-3)
+
+
+def test_budgets_end_the_online_iterations():
+    rows = problem(4000)
+    few = run(learner_for(rows, KERNEL, max_examples=700), rows)
+    assert few.progress().seen == 700
+    small = run(learner_for(rows, KERNEL, max_support=100), rows)
+    assert small.progress().members <= 100
+    assert small.progress().delta[0] <= 1e-3
+
+
+def test_stop_is_followed_by_finishing():
+    rows = problem(4000)
+    learner = learner_for(rows, KERNEL)
+    run(learner, rows, watch=lambda progress, seconds: bool(learner.stop()) if progress.seen > 500 else False)
+    assert learner.progress().seen < 4000
+    assert learner.phase == "done"
+    assert learner.progress().delta[0] <= 1e-3
+
+
+def test_known_examples_are_not_members_twice():
+    rows = problem(800)
+    learner = run(learner_for(rows, KERNEL, epochs=3), rows)
+    s = learner.expansion
+    examples = s.example[np.flatnonzero(s.working.holders[: s.places])]
+    assert len(examples) == len(set(examples.tolist()))
+
+
+@hypothesis.settings(deadline=None, max_examples=25)
+@hypothesis.given(
+    n=st.integers(2, 120),
+    d=st.integers(1, 4),
+    c=st.sampled_from([1e-3, 0.5, 10.0, 1e4]),
+    gamma=st.sampled_from([1e-3, 0.5, 50.0]),
+    name=st.sampled_from(["linear", "rbf"]),
+    seed=st.integers(0, 2**31),
+    grid=st.booleans(),
+)
+def test_invariants_hold_on_any_problem(n, d, c, gamma, name, seed, grid):
+    X, y = blobs(n, d, seed)
+    X = np.round(X) if grid else X
+    rows = Rows(X, y, np.full(n, c))
+    learner = learner_for(rows, Kernel(name, gamma), epochs=2, seed=seed % 1000, tau=1e-3 * min(c, 1.0))
+    duals = [0.0]
+    waiting = learner.plans()
+    while waiting:
+        learner.take(execute(waiting.pop(0), learner, rows))
+        waiting += learner.plans()
+        if learner.phase == "online":
+            learner.expansion.check(1e-7 * max(1.0, c))
+        duals.append(float(learner.progress().dual[0]))
+    assert np.all(np.diff(duals) >= -1e-7 * max(1.0, c))
+    alpha = coefficients(learner, n)
+    assert np.all(np.abs(alpha) <= c)
+    assert abs(alpha.sum()) <= 1e-9 * max(1.0, np.abs(alpha).sum())
