@@ -67,7 +67,9 @@ class ProgressLines:
         now = time.monotonic()
         if now - self._last >= (0.1 if live else 1.0):
             self._last = now
-            self.stream.write(f"\r\x1b[K{self.line(progress, seconds)}" if live else f"{self.line(progress, seconds)}\n")
+            self.stream.write(
+                f"\r\x1b[K{self.line(progress, seconds)}" if live else f"{self.line(progress, seconds)}\n"
+            )
             self.stream.flush()
         return False
 
@@ -101,4 +103,5 @@ class Together:
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
         """Call them all."""
-        return any([watcher(progress, seconds) for watcher in self.watchers])
+        answers = [watcher(progress, seconds) for watcher in self.watchers]
+        return any(answers)

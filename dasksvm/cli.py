@@ -28,7 +28,9 @@ def quickstart(C: float, seed: int) -> None:
     X = (X / 16).astype(np.float32)
     y = np.where(digits == 8, "eight", "other")
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.3, random_state=seed, stratify=y)
-    click.echo(f"digits: {len(X_train)} images to train on, {len(X_test)} to test, {X.shape[1]} pixels, 8 against the rest")
+    click.echo(
+        f"digits: {len(X_train)} images to train on, {len(X_test)} to test, {X.shape[1]} pixels, 8 against the rest"
+    )
     click.echo("training (the first run on a machine compiles for some seconds) ...")
     start = time.perf_counter()
     model = LaSVC(C=C, random_state=seed, verbose=1).fit(X_train, y_train)

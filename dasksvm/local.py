@@ -55,8 +55,8 @@ class LocalExecutor:
         Parameters
         ----------
         watch : callable
-            Told the progress and the seconds since the start after every result; when it returns True the learner is
-            asked to stop.
+            Told the progress and the seconds since the start, after every result and at the end; when it returns True the
+            learner is asked to stop.
         """
         start = time.perf_counter()
         waiting: deque[Future[tuple[Result, Workspace]] | RowsPlan] = deque()
@@ -72,13 +72,16 @@ class LocalExecutor:
                     waiting.append(self._submit(pool, plan))
                 while waiting:
                     first = waiting.popleft()
-                    result, workspace = self._member_rows(pool, first) if isinstance(first, RowsPlan) else first.result()
+                    result, workspace = (
+                        self._member_rows(pool, first) if isinstance(first, RowsPlan) else first.result()
+                    )
                     progress = self.learner.take(result)
                     self._workspaces.append(workspace)
                     if watch(progress, time.perf_counter() - start):
                         self.learner.stop()
                     for plan in self.learner.plans():
                         waiting.append(self._submit(pool, plan))
+                watch(self.learner.progress(), time.perf_counter() - start)
             finally:
                 self.learner.share_work(map)
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -111,7 +114,8 @@ def _with_helper(
     first, *others = parts
     futures = [helper.submit(work, part) for part in others]
     try:
-        return [work(first)]
+        work(first)
     finally:
         for future in futures:
             future.result()
+    return ()

@@ -65,7 +65,8 @@ class KernelModel:
                     _drain(pool.map(fill, starts))
             else:
                 _drain(map(fill, starts))
-        return out + self.intercepts
+        decided: NDArray[np.float64] = out + self.intercepts
+        return decided
 
     def _sparse_tiles(self, X: Any) -> bool:
         return sp.issparse(self.support_vectors) and sp.issparse(X)
@@ -82,10 +83,13 @@ class KernelModel:
 
     def dual_objectives(self) -> NDArray[np.float64]:
         """W(α) = Σ α y - ½ α'Kα of each problem (paper 1, equation 4), in float64."""
-        return np.abs(self.coefficients).sum(axis=1) - 0.5 * self.squared_norms()
+        linear: NDArray[np.float64] = np.abs(self.coefficients).sum(axis=1)
+        return linear - 0.5 * self.squared_norms()
 
     def _products(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        members = as_features(self.support_vectors, np.dtype(np.float64), self._centre(), self._sparse_tiles(self.support_vectors))
+        members = as_features(
+            self.support_vectors, np.dtype(np.float64), self._centre(), self._sparse_tiles(self.support_vectors)
+        )
         out = np.empty(len(members))
 
         def fill(start: int) -> None:
@@ -118,7 +122,7 @@ def as_features(X: Any, dtype: np.dtype[Any], centre: NDArray[np.float64] | None
     if sparse:
         X = X.tocsr()
         return SparseFeatures.of(X.data.astype(dtype), X.indices, X.indptr, X.shape[1])
-    rows = X.toarray() if sp.issparse(X) else X
+    rows: Any = X.toarray() if hasattr(X, "toarray") else X
     if centre is None:
         return DenseFeatures.of(np.ascontiguousarray(rows, dtype))
     return DenseFeatures.of(np.ascontiguousarray(rows - centre.astype(np.result_type(rows, dtype)), dtype))

@@ -90,7 +90,16 @@ def main(
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in solvers.split(",")}
     for repeat in range(repeats):
         for name, rows in found.items():
-            arguments = ["--task", task, "--data", str(data), "--cache-size", str(cache_size), "--seed", str(seed + repeat)]
+            arguments = [
+                "--task",
+                task,
+                "--data",
+                str(data),
+                "--cache-size",
+                str(cache_size),
+                "--seed",
+                str(seed + repeat),
+            ]
             command = [sys.executable, "-m", "pipelines.compare", "--one", name, *arguments]
             result = subprocess.run(command, check=True, capture_output=True, text=True)
             row = json.loads(result.stdout.splitlines()[-1])

@@ -18,7 +18,7 @@ PACKAGES = ("dasksvm", "numpy", "scipy", "numba", "scikit-learn", "scikit-learn-
 
 def environment() -> dict[str, Any]:
     """Describe commit, versions and machine."""
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in PACKAGES:
         try:
             versions[package] = version(package)

@@ -89,9 +89,7 @@ def learner_for(
 ) -> Learner:
     """Make a learner that has been fed."""
     rules = Rules(tau, reprocess, delta_max, second_order, max_support)
-    settings = Settings(
-        kernel, rules, 1, epochs, finish, max_examples, cache_bytes, inflight_bytes, lookahead, filter
-    )
+    settings = Settings(kernel, rules, 1, epochs, finish, max_examples, cache_bytes, inflight_bytes, lookahead, filter)
     learner = Learner(settings)
     order = RandomOrder((len(rows.sign),), seed)
     ids = order.rows(0, 0, len(rows.sign))

@@ -9,7 +9,14 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dasksvm"
-LAYERS = [["cli", "__main__"], ["estimators"], ["runtime", "local"], ["data", "model", "callbacks"], ["config"], ["solver"]]
+LAYERS = [
+    ["cli", "__main__"],
+    ["estimators"],
+    ["runtime", "local"],
+    ["data", "model", "callbacks"],
+    ["config"],
+    ["solver"],
+]
 MODULES = sorted(path.relative_to(ROOT) for path in PACKAGE.rglob("*.py"))
 
 
@@ -38,7 +45,9 @@ def test_imports_point_down(path):
             assert layer(name) >= own, f"{path} imports {name}"
         assert name.split(".")[0] != "distributed" or own == layer("dasksvm.runtime"), f"{path} imports {name}"
         if own == layer("dasksvm.solver"):
-            assert name.split(".")[0] in {*sys.stdlib_module_names, "numpy", "numba", "dasksvm"}, f"{path} imports {name}"
+            assert name.split(".")[0] in {*sys.stdlib_module_names, "numpy", "numba", "dasksvm"}, (
+                f"{path} imports {name}"
+            )
             assert name not in {"time", "os", "pathlib", "threading", "socket"}, f"{path} imports {name}"
 
 
@@ -57,7 +66,7 @@ def run(code):
 
 
 def test_solver_loads_without_dask_or_scikit_learn():
-    code = "import sys, dasksvm.solver.learner, dasksvm.solver.snapshot; print(sorted({'dask', 'sklearn', 'zarr'} & set(sys.modules)))"
+    code = "import sys, dasksvm.solver.snapshot; print(sorted({'dask', 'sklearn', 'zarr'} & set(sys.modules)))"
     assert run(code) == "[]"
 
 

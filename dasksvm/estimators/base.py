@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import assert_all_finite
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d, validate_data
@@ -16,7 +17,7 @@ from dasksvm.model import CHUNK_ROWS, KernelModel
 FLOATS = [np.float64, np.float32]
 
 
-class KernelClassifier(ClassifierMixin, BaseEstimator):
+class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the binary kernel classifiers; a subclass fits and sets `model_` and `classes_`."""
 
     model_: KernelModel
@@ -68,15 +69,17 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):
         return validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
 
     def _lazily(self, X: Any, function: Any, dtype: Any) -> Any:
-        import dask
+        from dask.delayed import delayed
 
         if X.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features as input."
             )
         X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
-        model = dask.delayed(self.model_, pure=True)
-        return X.map_blocks(function, model, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype), name=function.__name__[1:])
+        model = delayed(self.model_, pure=True)
+        return X.map_blocks(
+            function, model, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype), name=function.__name__[1:]
+        )
 
     @property
     def dual_objective_(self) -> float:
@@ -140,11 +143,11 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):
         if sp.issparse(y):
             raise ValueError("y must be a dense array of labels.")
         y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        if X.shape[0] == X.shape[0]:  # an unknown number of rows (nan) is checked once it is known
-            check_consistent_length(X, y)
         if y.dtype.kind == "f":
-            check_array(y[:, None])
+            assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
+        if not is_dask(X):
+            check_consistent_length(X, y)
         return np.asarray(y)
 
     def _check_classes(self, classes: NDArray[Any], y: NDArray[Any]) -> None:

@@ -1,16 +1,18 @@
 """LaSVC: the online kernel SVM of paper 1."""
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from dasksvm import config
 from dasksvm.callbacks import History, ProgressLines, TimeBudget, Together
 from dasksvm.estimators.base import KernelClassifier
 from dasksvm.estimators.parameters import NONE, Rule, check_parameters, either, flag, integer, one_of, real
-from dasksvm.estimators.sources import DENSE_SHARE, DENSE_WIDTH, DaskSource, Examples, MemorySource, moments
+from dasksvm.estimators.sources import DENSE_SHARE, DENSE_WIDTH, DaskSource, Examples, Form, MemorySource, moments
 from dasksvm.local import LocalExecutor
 from dasksvm.model import KernelModel
 from dasksvm.solver.features import Ints
@@ -191,10 +193,13 @@ class LaSVC(KernelClassifier):
         except BaseException:
             self._forget()
             raise
+        learner.expansion.release_rows()
+        learner.settings = replace(learner.settings, epochs=1)
+        self._running = (learner, examples.without_source(), seed)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Make one pass over a block of examples, going on from the calls before.
+        """Make one pass over a block of examples, going on from the calls before, or from `fit`.
 
         The model that is shown is finished on a copy: the online state goes on unfinished with the next block.
 
@@ -218,7 +223,9 @@ class LaSVC(KernelClassifier):
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
             if self.class_weight == "balanced":
-                raise ValueError("class_weight 'balanced' is not supported for partial_fit: compute the weights beforehand.")
+                raise ValueError(
+                    "class_weight 'balanced' is not supported for partial_fit: compute the weights beforehand."
+                )
         y = self._check_labels(X, y)
         source = self._source(X, reset=first)
         known = np.unique(np.asarray(classes)) if first else self.classes_
@@ -232,10 +239,8 @@ class LaSVC(KernelClassifier):
         else:
             learner, before, seed = self._running
             sign = np.where(np.searchsorted(known, y) == 1, 1.0, -1.0)
-            bound = self._bounds(sign, sample_weight)
-            base = before.base + len(before.sign)
-            seed = seed + 1
-            examples = Examples(source, before.dtype, before.centre, before.sparse, sign, bound, base)
+            examples = before.followed_by(source, sign, self._bounds(sign, sample_weight))
+            seed += 1
         entries = getattr(self, "history_", [])
         try:
             history = self._train(learner, examples, seed, seeds=first)
@@ -243,11 +248,11 @@ class LaSVC(KernelClassifier):
             self._forget()
             raise
         self._publish(learner, examples, [*entries, *history])
-        self._running = (learner, examples, seed)
+        self._running = (learner, examples.without_source(), seed)
         return self
 
     def _forget(self) -> Self:
-        vars(self).pop("_running", None)
+        self.__dict__.pop("_running", None)
         return super()._forget()
 
     # From the door to the learner and back
@@ -271,9 +276,7 @@ class LaSVC(KernelClassifier):
         kernel = Kernel(self.kernel, float(gamma), float(self.coef0), int(self.degree))
         sparse = source.sparse and (share < DENSE_SHARE or width > DENSE_WIDTH)
         centre = mean if self.kernel == "rbf" and not sparse else None
-        seed = int(np.random.RandomState(self.random_state).randint(1 << 31)) if not isinstance(
-            self.random_state, np.random.RandomState
-        ) else int(self.random_state.randint(1 << 31))
+        seed = int(check_random_state(self.random_state).randint(1 << 31))
         rules = Rules(
             tau=self.tol / 2 if epochs == CONVERGED else float(self.tol),
             reprocess=int(self.reprocess),
@@ -293,7 +296,7 @@ class LaSVC(KernelClassifier):
             lookahead=int(config.get("lookahead")),
             filter=bool(config.get("filter")),
         )
-        return Learner(settings), Examples(source, dtype, centre, sparse, sign, bound, 0), seed
+        return Learner(settings), Examples(source, Form(dtype, centre, sparse), sign, bound, 0), seed
 
     def _train(self, learner: Learner, examples: Examples, seed: int, *, seeds: bool = True) -> list[dict[str, Any]]:
         order = RandomOrder(examples.source.chunks, seed, examples.base)
@@ -315,7 +318,7 @@ class LaSVC(KernelClassifier):
             vectors = examples.source.raw(rows - examples.base)
         else:
             vectors = learner.expansion.members().take(slots).dense()
-            vectors = vectors if examples.centre is None else vectors + examples.centre.astype(vectors.dtype)
+            vectors = vectors if examples.form.centre is None else vectors + examples.form.centre.astype(vectors.dtype)
         self.support_ = rows
         self.n_support_ = np.array([np.sum(sign[0] < 0), np.sum(sign[0] > 0)], np.int32)
         intercepts = learner.extremes.mean(axis=1)

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
+import numpy as np
+
 
 class Rule(NamedTuple):
     """What a parameter must be, in words and as a test."""
@@ -12,19 +14,21 @@ class Rule(NamedTuple):
     holds: Callable[[Any], bool]
 
 
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+
+
 def real(words: str, test: Callable[[float], bool]) -> Rule:
     """Make a rule for a finite number that passes `test`."""
     return Rule(
         f"a float in the range {words}",
-        lambda v: isinstance(v, Real) and not isinstance(v, bool) and -1e300 < v < 1e300 and test(v),
+        lambda v: _is_real(v) and -1e300 < float(v) < 1e300 and test(float(v)),
     )
 
 
 def integer(words: str, test: Callable[[int], bool]) -> Rule:
     """Make a rule for an integer that passes `test`."""
-    return Rule(
-        f"an int in the range {words}", lambda v: isinstance(v, Integral) and not isinstance(v, bool) and test(v)
-    )
+    return Rule(f"an int in the range {words}", lambda v: isinstance(v, Integral) and _is_real(v) and test(int(v)))
 
 
 def one_of(*options: str) -> Rule:

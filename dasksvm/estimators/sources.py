@@ -1,6 +1,7 @@
 """Where the examples of a fit come from: arrays in memory, or Dask arrays computed chunk by chunk."""
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -105,12 +106,14 @@ class DaskSource:
 def moments(source: MemorySource | DaskSource) -> tuple[NDArray[np.float64], float, float]:
     """Compute the mean of each feature, the variance over all values, and the share of non-zeros, in one pass."""
     count, total, squares, nonzeros = 0, None, 0.0, 0
+    part: Any
     for part in source.parts():
-        values = part.data if sp.issparse(part) else part
+        sparse = sp.issparse(part)
+        values = part.data if sparse else part
         sums = np.asarray(part.sum(axis=0, dtype=np.float64)).ravel()
         total = sums if total is None else total + sums
         squares += float(np.sum(np.square(values, dtype=np.float64)))
-        nonzeros += part.nnz if sp.issparse(part) else part.size
+        nonzeros += part.nnz if sparse else part.size
         count += part.shape[0]
     if total is None:
         raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
@@ -119,17 +122,32 @@ def moments(source: MemorySource | DaskSource) -> tuple[NDArray[np.float64], flo
     return total / count, max(squares / size - mean * mean, 0.0), nonzeros / size
 
 
+@dataclass(frozen=True)
+class Form:
+    """How features go into tiles.
+
+    Attributes
+    ----------
+    dtype : dtype
+        float32 or float64.
+    centre : ndarray of shape (d,), or None
+        Subtracted from dense rows.
+    sparse : bool
+        Whether tiles stay sparse.
+    """
+
+    dtype: np.dtype[Any]
+    centre: NDArray[np.float64] | None
+    sparse: bool
+
+
 class Examples:
     """What the executor asks: features ready for the kernel, signs and boxes.
 
     Parameters
     ----------
-    source : MemorySource or DaskSource
-    dtype : dtype
-        Of the tiles.
-    centre : ndarray of shape (d,), optional
-    sparse : bool
-        Whether tiles stay sparse.
+    source : MemorySource or DaskSource, optional
+    form : Form
     sign, bound : ndarray of float64, shape (n,)
         Label ±1 and C_i.
     base : int
@@ -138,25 +156,38 @@ class Examples:
 
     def __init__(
         self,
-        source: MemorySource | DaskSource,
-        dtype: np.dtype[Any],
-        centre: NDArray[np.float64] | None,
-        sparse: bool,
+        source: MemorySource | DaskSource | None,
+        form: Form,
         sign: NDArray[np.float64],
         bound: NDArray[np.float64],
         base: int,
     ) -> None:
-        self.source = source
-        self.dtype = dtype
-        self.centre = centre
-        self.sparse = sparse
+        self._source = source
+        self.form = form
         self.sign = sign
         self.bound = bound
         self.base = base
 
+    @property
+    def source(self) -> MemorySource | DaskSource:
+        """The rows."""
+        assert self._source is not None
+        return self._source
+
+    def without_source(self) -> "Examples":
+        """What a later block needs to know: no data is kept."""
+        none = np.zeros(0)
+        return Examples(None, self.form, none, none, self.base + len(self.sign))
+
+    def followed_by(
+        self, source: MemorySource | DaskSource, sign: NDArray[np.float64], bound: NDArray[np.float64]
+    ) -> "Examples":
+        """Give the next block of the same stream."""
+        return Examples(source, self.form, sign, bound, self.base + len(self.sign))
+
     def features(self, rows: Ints) -> Features:
         """Give the features of some rows."""
-        return as_features(self.source.raw(rows - self.base), self.dtype, self.centre, self.sparse)
+        return as_features(self.source.raw(rows - self.base), self.form.dtype, self.form.centre, self.form.sparse)
 
     def labels(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Give the signs and boxes of some rows, each of shape (1, m)."""

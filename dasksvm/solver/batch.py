@@ -6,7 +6,6 @@ since, and from its mates; if the candidate enters S, the pages are its cached r
 
 from typing import Any, NamedTuple
 
-
 from dasksvm.solver.cache import EVENTS, PAGE, link_newest, spare_page
 from dasksvm.solver.directions import weighted_sum
 from dasksvm.solver.jit import njit

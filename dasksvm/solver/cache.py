@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dasksvm.solver.jit import SUMS, njit
+from dasksvm.solver.jit import njit
 
 PAGE = 1024
 # Rows a multiple of 4096 bytes apart would share the same few sets of the CPU's cache.
@@ -188,7 +188,7 @@ def spare_page(cache: Any) -> int:  # pragma: no cover
     while cache.size[UNUSED] == 0:
         drop_row(cache, cache.newer[head])
     cache.size[UNUSED] -= 1
-    return cache.free[cache.size[UNUSED]]
+    return int(cache.free[cache.size[UNUSED]])
 
 
 @njit()
@@ -341,15 +341,3 @@ def present(cache: Any, place: int, places: int) -> bool:  # pragma: no cover
 def value(cache: Any, row: int, column: int) -> float:  # pragma: no cover
     """K between two members; the row must be present."""
     return np.float64(cache.pages[cache.table[row, column // PAGE], column % PAGE])
-
-
-@njit(fastmath=SUMS)
-def subtract_rows(cache: Any, places: Any, amounts: Any, g: Any, first: int, last: int) -> None:  # pragma: no cover
-    """g ← g - Σ amount_s K_s over present rows, for some blocks."""
-    for block in range(first, last):
-        part = g[block * PAGE : min((block + 1) * PAGE, len(g))]
-        for at in range(len(places)):
-            page = cache.pages[cache.table[places[at], block]]
-            amount = amounts[at]
-            for a in range(len(part)):
-                part[a] -= amount * np.float64(page[a])

@@ -21,14 +21,14 @@ LEAST_CURVATURE = 1e-12
 
 
 @njit(inline=True)
-def _key(number: float) -> int:  # pragma: no cover
+def _key(number: float) -> np.int64:  # pragma: no cover
     """Map a float64 to an integer of the same order: LLVM vectorises a maximum of integers, not one of floats."""
     bits = np.float64(number).view(np.int64)
-    return bits ^ ((bits >> np.int64(63)) & MANTISSA)
+    return np.int64(bits ^ ((bits >> np.int64(63)) & MANTISSA))
 
 
 @njit(inline=True)
-def _number(key: int) -> float:  # pragma: no cover
+def _number(key: np.int64) -> float:  # pragma: no cover
     """Undo `_key`."""
     return np.int64(key ^ ((key >> np.int64(63)) & MANTISSA)).view(np.float64)
 
@@ -156,7 +156,9 @@ def best_gain_up(g: Any, up: Any, row: Any, diagonal: Any, g_j: float, k_jj: flo
 
 
 @njit(fastmath={"contract"})
-def gains_down(g: Any, down: Any, row: Any, diagonal: Any, g_i: float, k_ii: Any, gains: Any) -> Any:  # pragma: no cover
+def gains_down(
+    g: Any, down: Any, row: Any, diagonal: Any, g_i: float, k_ii: Any, gains: Any
+) -> Any:  # pragma: no cover
     """Write the gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij) of each j that may fall, in float32; return the largest.
 
     Non-negative floats are ordered as their bits are, so the maximum is one of integers.
@@ -172,3 +174,15 @@ def gains_down(g: Any, down: Any, row: Any, diagonal: Any, g_i: float, k_ii: Any
         gains[a] = gain
         best = max(best, np.float32(gain).view(np.int32))
     return np.int32(best).view(np.float32)
+
+
+@njit(fastmath=SUMS)
+def subtract_rows(cache: Any, places: Any, amounts: Any, g: Any, first: int, last: int) -> None:  # pragma: no cover
+    """G ← g - Σ amount_s K_s over present rows, for some blocks."""
+    for block in range(first, last):
+        part = g[block * PAGE : min((block + 1) * PAGE, len(g))]
+        for at in range(len(places)):
+            page = cache.pages[cache.table[places[at], block]]
+            amount = amounts[at]
+            for a in range(len(part)):
+                part[a] -= amount * np.float64(page[a])

@@ -9,6 +9,7 @@ from dasksvm.solver.batch import FIRST_EVENT, Batch
 from dasksvm.solver.cache import (
     EVENTS,
     PAGE,
+    UNUSED,
     blocks_of,
     complete_new,
     drop_rows,
@@ -18,12 +19,12 @@ from dasksvm.solver.cache import (
     lacking,
     live_events,
     set_values,
-    subtract_rows,
     take_in,
     write_row,
     write_rows,
 )
 from dasksvm.solver.cache import widened as widened_cache
+from dasksvm.solver.directions import subtract_rows
 from dasksvm.solver.features import Features, FeatureStore, Floats, Ints, Workspace
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.messages import CandidateBatch
@@ -160,13 +161,14 @@ class Expansion:
         self.evaluations += len(members) + len(new)
 
     def _row(self, own: Features, members: Features) -> Floats:
-        row = self._workspace.array("row", (1, len(members)), own.dtype)
+        row: Floats = self._workspace.array("row", (1, len(members)), own.dtype)
 
         def fill(part: tuple[int, int]) -> None:
             self.kernel.tile(own, members.part(*part), out=row[:, slice(*part)])
 
         self._share(fill, len(members), ROW_PART)
-        return row[0]
+        first: Floats = row[0]
+        return first
 
     def _share(self, work: Callable[[tuple[int, int]], None], count: int, least: int) -> None:
         """Do work on [0, count) in two halves, which may run in parallel, where it is worth it."""
@@ -199,7 +201,7 @@ class Expansion:
         self._share(write, len(rows), 1000)
 
     def shift(self, places: Ints, amounts: NDArray[np.float64], g: NDArray[np.float64]) -> None:
-        """g ← g - Σ amount_s K_s over members whose rows are present."""
+        """G ← g - Σ amount_s K_s over members whose rows are present."""
 
         def subtract(part: tuple[int, int]) -> None:
             subtract_rows(self.cache, places, amounts, g, *part)
@@ -224,13 +226,19 @@ class Expansion:
         drop_rows(self.cache, adopt(self.working, problem, alpha, g))
 
     def exact_gradients(self, problem: int, alpha: NDArray[np.float64]) -> NDArray[np.float64]:
-        """g = y - Kα at each place, in float64, for given coefficients; 0 where no member of the problem is."""
+        """G = y - Kα at each place, in float64, for given coefficients; 0 where no member of the problem is."""
         live = np.flatnonzero(self.working.member[problem, : self.places])
         gradients = np.zeros(self.places)
         gradients[live] = exact_gradients(
             self.kernel, self.members().take(self.working.slot[live]), alpha[live], self.working.sign[problem, live]
         )
         return gradients
+
+    def release_rows(self) -> None:
+        """Forget all kernel rows: they are computed again when they are used."""
+        fresh = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
+        size = np.array([fresh.size[UNUSED], self.cache.size[EVENTS]])
+        self.cache = fresh._replace(event_of=self.cache.event_of, event_place=self.cache.event_place, size=size)
 
     def check(self, tolerance: float) -> None:
         """Raise AssertionError unless box, sum, gradients, masks, counts and cached rows are what they must be."""

@@ -65,7 +65,7 @@ class DenseFeatures:
     @property
     def width(self) -> int:
         """Number of features."""
-        return self.values.shape[1]
+        return int(self.values.shape[1])
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from dasksvm.solver.cache import RowCache, present
 from dasksvm.solver.directions import block_extremes, find, gains_down, shift_block, snapped, step_length
-from dasksvm.solver.working import Working
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Features, Floats, Ints
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.working import Working
 
 WORKING_SET = 1024
 INNER_SHARE = 0.1
@@ -101,7 +101,6 @@ class Finishing:
         moved = np.flatnonzero(alpha != before)
         self.alpha[chosen] = alpha
         expansion.shift(chosen[moved], alpha[moved] - before[moved], self.g)
-
 
     def state(self) -> dict[str, Any]:
         """Give what a snapshot needs beside the working arrays."""

@@ -1,7 +1,7 @@
 """The one home of the compile options of every jitted function of the solver."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -13,11 +13,11 @@ SUMS = {"reassoc", "contract", "nsz", "arcp"}
 
 def njit(*, fastmath: set[str] | bool = False, inline: bool = False) -> Callable[[Function], Function]:
     """Compile without the GIL, cached on disk, at first use."""
-    decorator: Callable[[Function], Function] = numba.njit(
+    decorator: Any = numba.njit(
         nogil=True,
         cache=True,
         error_model="numpy",
         fastmath=fastmath,
         inline="always" if inline else "never",
     )
-    return decorator
+    return cast(Callable[[Function], Function], decorator)

@@ -31,8 +31,8 @@ from dasksvm.solver.directions import (
     shift_block,
     step_length,
 )
-from dasksvm.solver.working import blatant, evict, insert, set_alpha, take_place
 from dasksvm.solver.jit import njit
+from dasksvm.solver.working import blatant, evict, insert, set_alpha, take_place
 
 SEEDS = 5
 DONE, ROW_MISSING, FULL = 0, 1, 2
@@ -89,7 +89,7 @@ def uncertainty(w: Any, p: int) -> float:  # pragma: no cover
 
 @njit()
 def _loose(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
-    return rules.delta_max < np.inf and uncertainty(w, p) > rules.delta_max
+    return bool(rules.delta_max < np.inf and uncertainty(w, p) > rules.delta_max)
 
 
 @njit()
@@ -152,9 +152,7 @@ def _usable(w: Any, cache: Any, batch: Any, place: int) -> bool:  # pragma: no c
 def _search(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) -> None:  # pragma: no cover
     """Step 5 of PROCESS, step 3 of REPROCESS: the direction search along (i, j), and every block's extremes after it."""
     curvature = w.diagonal[i] + w.diagonal[j] - 2.0 * value(cache, i, j)
-    step = step_length(
-        w.g[p, i] - w.g[p, j], curvature, w.upper[p, i] - w.alpha[p, i], w.alpha[p, j] - w.lower[p, j]
-    )
+    step = step_length(w.g[p, i] - w.g[p, j], curvature, w.upper[p, i] - w.alpha[p, i], w.alpha[p, j] - w.lower[p, j])
     before_i, before_j = w.alpha[p, i], w.alpha[p, j]
     set_alpha(w, p, i, before_i + step)
     set_alpha(w, p, j, before_j - step)
@@ -264,6 +262,3 @@ def _evict_blatant(w: Any, cache: Any, batch: Any, p: int) -> None:  # pragma: n
                 )
         else:
             z += 1
-
-
-

@@ -5,6 +5,8 @@ whole state is arrays and scalars. A fixed number L of batches is in flight; bat
 batch i - L, whatever the timing.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -65,6 +67,12 @@ class Learner:
         self.queue = None
         if self.settings.epochs == 0:
             self.excess = np.full(len(order), np.inf, np.float32)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a snapshot."""
+        from dasksvm.solver import snapshot
+
+        return snapshot.restore, (self.settings, snapshot.state(self))
 
     def stop(self) -> None:
         """Ask for no more examples: what is in flight is taken, and finishing follows."""

@@ -10,9 +10,7 @@ from dasksvm.solver.tiles import margins
 BLOCK = 512
 
 
-def exact_margins(
-    kernel: Kernel, rows: Features, members: Features, alpha: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def exact_margins(kernel: Kernel, rows: Features, members: Features, alpha: NDArray[np.float64]) -> NDArray[np.float64]:
     """Σ α K of each row in float64, shape (n,); only members with α ≠ 0 are visited."""
     real = np.dtype(np.float64)
     active = np.flatnonzero(alpha)
@@ -28,5 +26,5 @@ def exact_margins(
 def exact_gradients(
     kernel: Kernel, members: Features, alpha: NDArray[np.float64], sign: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """g = y - Kα of the members, in float64, shape (n,)."""
+    """G = y - Kα of the members, in float64, shape (n,)."""
     return sign - exact_margins(kernel, members, members, alpha)

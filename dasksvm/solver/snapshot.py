@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from dasksvm.solver.cache import RowCache
+from dasksvm.solver.cache import EVENTS, RowCache
 from dasksvm.solver.features import DenseFeatures, Features, FeatureStore, SparseFeatures
 from dasksvm.solver.finishing import Finishing
 from dasksvm.solver.learner import Learner
@@ -52,6 +52,7 @@ def state(learner: Learner) -> State:
     out["drift"] = np.array(learner.drift).reshape(len(learner.drift), learner.settings.problems)
     out |= {f"working.{name}": array for name, array in s.working._asdict().items()}
     out |= {f"cache.{name}": array for name, array in s.cache._asdict().items() if name != "pages"}
+    out["cache.event_place"] = s.cache.event_place[: s.cache.size[EVENTS]]
     used = np.unique(s.cache.table[s.cache.table >= 0])
     out |= {"cache.used_pages": used, "cache.page_values": s.cache.pages[used], "cache.page_count": len(s.cache.pages)}
     if s.store is not None:

@@ -64,11 +64,16 @@ class Working(NamedTuple):
 def empty_working(problems: int, places: int) -> Working:
     """Make working arrays for so many places, none in use."""
     places = blocks_of(places) * PAGE
-    reals = [np.zeros((problems, places)) for _ in range(5)]
-    flags = [np.zeros((problems, places), np.bool_) for _ in range(3)]
+    shape = (problems, places)
     return Working(
-        *reals,
-        *flags,
+        alpha=np.zeros(shape),
+        g=np.zeros(shape),
+        lower=np.zeros(shape),
+        upper=np.zeros(shape),
+        sign=np.zeros(shape),
+        member=np.zeros(shape, np.bool_),
+        up=np.zeros(shape, np.bool_),
+        down=np.zeros(shape, np.bool_),
         top=np.full((problems, places // PAGE), -np.inf),
         bottom=np.full((problems, places // PAGE), np.inf),
         zeros=np.zeros((problems, places), np.int64),
@@ -133,9 +138,9 @@ def take_place(w: Any) -> int:  # pragma: no cover
     """Give a free place, the one freed last first."""
     if w.size[1] > 0:
         w.size[1] -= 1
-        return w.free[w.size[1]]
+        return int(w.free[w.size[1]])
     w.size[0] += 1
-    return w.size[0] - 1
+    return int(w.size[0] - 1)
 
 
 @njit()
@@ -189,10 +194,10 @@ def adopt(w: Any, p: int, alpha: Any, g: Any) -> Any:  # pragma: no cover
     freed = np.empty(places, np.int64)
     count = 0
     for place in range(places):
-        if w.member[p, place] and w.alpha[p, place] == 0.0 and blatant(w, p, place, top, bottom):
-            if evict(w, p, place):
-                freed[count] = place
-                count += 1
+        idle = w.member[p, place] and w.alpha[p, place] == 0.0
+        if idle and blatant(w, p, place, top, bottom) and evict(w, p, place):
+            freed[count] = place
+            count += 1
     refresh_extremes(w, p)
     return freed[:count]
 
@@ -201,8 +206,8 @@ def adopt(w: Any, p: int, alpha: Any, g: Any) -> Any:  # pragma: no cover
 def blatant(w: Any, p: int, place: int, top: float, bottom: float) -> bool:  # pragma: no cover
     """Tell whether no pair can violate with a member whose α is 0 (step 4 of REPROCESS)."""
     if w.sign[p, place] < 0:
-        return w.g[p, place] >= top
-    return w.g[p, place] <= bottom
+        return bool(w.g[p, place] >= top)
+    return bool(w.g[p, place] <= bottom)
 
 
 @njit()
