@@ -10,20 +10,21 @@ from typing import Any
 
 
 @cache
-def _register() -> None:
+def _defaults() -> dict[str, Any]:
     import dask.config
     import yaml
 
     defaults = yaml.safe_load(files("dasksvm").joinpath("dasksvm.yaml").read_text())
     dask.config.update_defaults(defaults)
+    return dict(defaults["dasksvm"])
 
 
 def get(key: str) -> Any:
     """Read `dasksvm.<key>`."""
     import dask.config
 
-    _register()
-    return dask.config.get(f"dasksvm.{key}")
+    # A `dask.config.set` that was entered before the defaults came takes them away again when it ends.
+    return dask.config.get(f"dasksvm.{key}", default=_defaults()[key])
 
 
 def inflight_bytes() -> int:
