@@ -189,7 +189,7 @@ class Expansion:
 
     def absorb(self, first: int) -> None:
         """End a batch whose first event was `first`: rows out of use are dropped, all others become complete."""
-        drop_stale(self.cache, max(STALE * self.places, PAGE))
+        drop_stale(self.cache, max(self.places // STALE, PAGE))
         rows = lacking(self.cache, self.places)
         targets = live_events(self.cache, first)
         complete_new(self.cache, targets)

@@ -23,6 +23,10 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
+# Values of a workspace array at least: memory that is not touched costs nothing, memory that grows is touched again.
+LEAST_WORKSPACE = 1 << 24
+
+
 class Workspace:
     """Memory that is used again from tile to tile: fresh memory costs a page fault every 4096 bytes."""
 
@@ -34,7 +38,7 @@ class Workspace:
         size = int(np.prod(shape))
         held = self._arrays.get(name)
         if held is None or held.size < size or held.dtype != dtype:
-            held = self._arrays[name] = np.empty(size * 5 // 4, dtype)
+            held = self._arrays[name] = np.empty(max(2 * size, LEAST_WORKSPACE), dtype)
         return held[:size].reshape(shape)
 
 
