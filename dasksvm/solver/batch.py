@@ -113,6 +113,22 @@ def keep(cache: Any, batch: Any, k: int, place: int) -> None:  # pragma: no cove
 
 
 @njit()
+def complete_new(cache: Any, batch: Any) -> None:  # pragma: no cover
+    """Complete the rows of those who entered in this batch by what they lack of each other."""
+    first, events = batch.at[FIRST_EVENT], cache.size[EVENTS]
+    for event in range(first, events):
+        place = cache.event_place[event]
+        if cache.event_of[place] != event or cache.applied[place] < 0:
+            continue
+        pages, mates = cache.table[place], batch.mates[batch.event_row[event - first]]
+        for e in range(cache.applied[place], events):
+            target = cache.event_place[e]
+            if cache.event_of[target] == e:
+                cache.pages[pages[target // PAGE], target % PAGE] = mates[batch.event_row[e - first]]
+        cache.applied[place] = events
+
+
+@njit()
 def release(cache: Any, batch: Any) -> None:  # pragma: no cover
     """End a batch: give the pages at hand back."""
     for block in range(len(batch.hand)):

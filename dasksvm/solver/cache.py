@@ -283,30 +283,36 @@ def live_events(cache: Any, first: int) -> Any:  # pragma: no cover
 
 
 @njit()
-def complete_new(cache: Any, targets: Any) -> None:  # pragma: no cover
-    """Complete the rows of the new members among themselves: each knows the older ones."""
-    for at in range(len(targets)):
-        _take_in(cache, targets[at])
-
-
-@njit()
 def take_in(cache: Any, rows: Any, targets: Any) -> None:  # pragma: no cover
-    """Write the columns of the new members `targets`, whose rows are complete, into other rows (ascending places)."""
-    lines = np.empty((STRIP, LINE), cache.pages.dtype)
+    """Write the columns of the new members `targets`, whose rows are complete, into other rows (ascending places).
+
+    Targets that took neighbouring places are written as a run.
+    """
+    lines = np.empty((LINE, STRIP), cache.pages.dtype)
     for first in range(0, len(targets), STRIP):
         strip = targets[first : first + STRIP]
         count = len(strip)
-        target_block, target_at = strip // PAGE, strip % PAGE
+        ends = np.empty(count, np.int64)
+        for e in range(count - 1, -1, -1):
+            joined = e + 1 < count and strip[e + 1] == strip[e] + 1 and strip[e + 1] % PAGE != 0
+            ends[e] = ends[e + 1] if joined else e + 1
         at = 0
         while at < len(rows):
             start = rows[at] // LINE * LINE
             block, within = start // PAGE, start % PAGE
             for e in range(count):
-                lines[e] = cache.pages[cache.table[strip[e], block]][within : within + LINE]
+                source = cache.pages[cache.table[strip[e], block]]
+                for a in range(LINE):
+                    lines[a, e] = source[within + a]
             while at < len(rows) and rows[at] < start + LINE:
-                pages, column = cache.table[rows[at]], rows[at] - start
-                for e in range(count):
-                    cache.pages[pages[target_block[e]], target_at[e]] = lines[e, column]
+                pages, line = cache.table[rows[at]], lines[rows[at] - start]
+                e = 0
+                while e < count:
+                    stop, offset = ends[e], strip[e] % PAGE - e
+                    page = cache.pages[pages[strip[e] // PAGE]]
+                    for k in range(e, stop):
+                        page[offset + k] = line[k]
+                    e = stop
                 at += 1
     cache.applied[rows] = cache.size[EVENTS]
 

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.batch import FIRST_EVENT, Batch
+from dasksvm.solver.batch import FIRST_EVENT, Batch, complete_new
 from dasksvm.solver.cache import (
     EVENTS,
     PAGE,
     UNUSED,
     blocks_of,
-    complete_new,
     drop_rows,
     drop_stale,
     empty_cache,
@@ -187,12 +186,12 @@ class Expansion:
 
         self._share(write, len(places), 8)
 
-    def absorb(self, first: int) -> None:
-        """End a batch whose first event was `first`: rows out of use are dropped, all others become complete."""
+    def absorb(self, batch: Batch) -> None:
+        """End a batch: rows out of use are dropped, all others become complete."""
         drop_stale(self.cache, max(self.places // STALE, PAGE))
         rows = lacking(self.cache, self.places)
-        targets = live_events(self.cache, first)
-        complete_new(self.cache, targets)
+        targets = live_events(self.cache, batch.at[FIRST_EVENT])
+        complete_new(self.cache, batch)
         rows = rows[self.cache.applied[rows] < self.cache.size[EVENTS]]
 
         def write(part: tuple[int, int]) -> None:

@@ -214,7 +214,7 @@ class Learner:
                 break
             s.compute_row(result.features, batch, int(batch.at[MISSING]))
         release(s.cache, batch)
-        s.absorb(int(batch.at[FIRST_EVENT]))
+        s.absorb(batch)
         s.store_new(result, batch)
         self.seen += int(batch.at[SEEN]) if self.phase == "online" else 0
         self.steps += int(batch.at[STEPS])
