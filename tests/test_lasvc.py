@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -253,6 +254,39 @@ def test_budgets(data):
     assert LaSVC(max_support=50, random_state=0).fit(X, y).n_support_.sum() <= 50
     quick = LaSVC(max_time=1e-6, random_state=0).fit(X, y)
     assert quick.history_[-1]["seen"] < 1200
+
+
+def test_a_budget_of_one_call_does_not_bind_the_next(data):
+    X, y = data
+    model = LaSVC(max_examples=100, random_state=0)
+    for calls in (1, 2, 3):
+        model.partial_fit(X, y, classes=["no", "yes"])
+        assert model.history_[-1]["seen"] == 100 * calls
+    timed = LaSVC(max_time=1e-6, random_state=0).fit(X, y)
+    seen = timed.history_[-1]["seen"]
+    timed.set_params(max_time=None).partial_fit(X, y)
+    assert timed.history_[-1]["seen"] == seen + 1200
+
+
+def test_one_class_without_weight_gives_a_constant(data):
+    X, y = data
+    weights = (y == "no").astype(float)
+    model = LaSVC(random_state=0).fit(da.from_array(X, chunks=(400, 5)), y, sample_weight=weights)
+    assert model.n_support_.sum() == 0
+    assert model.support_vectors_.shape == (0, 5)
+    assert len(set(model.predict(X))) == 1
+
+
+def test_duality_gap_refuses_strange_labels(data):
+    X, y = data
+    with pytest.raises(ValueError, match="not in classes"):
+        LaSVC(random_state=0).fit(X, y).duality_gap(X, np.where(y == "no", "no", "perhaps"))
+
+
+def test_not_converged_is_said(data, monkeypatch):
+    monkeypatch.setattr("dasksvm.solver.learner.MOST_EPOCHS", 0)
+    with pytest.warns(ConvergenceWarning, match="did not reach"):
+        LaSVC(epochs="converged", random_state=0).fit(*data)
 
 
 def test_verbose_shows_progress(data, capsys):

@@ -103,8 +103,10 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "model_")
         source = self._source(X, reset=False)
-        codes = np.searchsorted(self.classes_, np.asarray(y))
-        sign = np.where(codes == 1, 1.0, -1.0)
+        y = self._check_labels(X, y)
+        if not np.all(np.isin(y, self.classes_)):
+            raise ValueError(f"y has labels that are not in classes {self.classes_!r}.")
+        sign = np.where(y == self.classes_[1], 1.0, -1.0)
         bound = self._bounds(sign, sample_weight)
         losses, start = 0.0, 0
         for part in source.parts():

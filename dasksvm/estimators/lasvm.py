@@ -1,21 +1,31 @@
 """LaSVC: the online kernel SVM of paper 1."""
 
+import warnings
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from dasksvm import config
 from dasksvm.callbacks import History, ProgressLines, TimeBudget, Together
 from dasksvm.estimators.base import KernelClassifier
 from dasksvm.estimators.parameters import NONE, Rule, check_parameters, either, flag, integer, one_of, real
-from dasksvm.estimators.sources import DENSE_SHARE, DENSE_WIDTH, DaskSource, Examples, Form, MemorySource, moments
+from dasksvm.estimators.sources import (
+    DENSE_SHARE,
+    DENSE_WIDTH,
+    DaskSource,
+    Examples,
+    Form,
+    MemorySource,
+    first_of_each_class,
+    moments,
+)
 from dasksvm.local import LocalExecutor
 from dasksvm.model import KernelModel
-from dasksvm.solver.features import Ints
 from dasksvm.solver.kernels import KERNELS, Kernel
 from dasksvm.solver.lasvm import SEEDS, Rules
 from dasksvm.solver.learner import Learner
@@ -193,6 +203,12 @@ class LaSVC(KernelClassifier):
         except BaseException:
             self._forget()
             raise
+        if epochs == CONVERGED and not (learner.converged or learner.stopped):
+            warnings.warn(
+                f"LaSVC did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         learner.expansion.release_rows()
         learner.settings = replace(learner.settings, epochs=1)
         self._running = (learner, examples.without_source(), seed)
@@ -300,7 +316,7 @@ class LaSVC(KernelClassifier):
 
     def _train(self, learner: Learner, examples: Examples, seed: int, *, seeds: bool = True) -> list[dict[str, Any]]:
         order = RandomOrder(examples.source.chunks, seed, examples.base)
-        learner.feed(order, _seeds(order, examples) if seeds else np.zeros(0, np.int64))
+        learner.feed(order, first_of_each_class(order, examples, SEEDS) if seeds else np.zeros(0, np.int64))
         history, lines = History(), ProgressLines(len(order))
         watchers: list[Any] = [history]
         if self.max_time is not None:
@@ -330,17 +346,3 @@ class LaSVC(KernelClassifier):
         self.n_iter_ = progress.steps
         self.kernel_evaluations_ = progress.evaluations
         self.history_ = history
-
-
-def _seeds(order: RandomOrder, examples: Examples) -> Ints:
-    """The first few examples of each class in the order of the first epoch."""
-    found: list[Ints] = [np.zeros(0, np.int64), np.zeros(0, np.int64)]
-    step, start = 4096, 0
-    while start < len(order) and min(len(found[0]), len(found[1])) < SEEDS:
-        rows = order.rows(0, start, min(start + step, len(order)))
-        sign, bound = examples.labels(rows)
-        for side, label in enumerate((-1.0, 1.0)):
-            mine = rows[(sign[0] == label) & (bound[0] > 0)]
-            found[side] = np.concatenate([found[side], mine])[:SEEDS]
-        start += step
-    return np.concatenate(found)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dasksvm.model import as_features
 from dasksvm.solver.features import Features, Ints
+from dasksvm.solver.selection import RandomOrder
 
 # From this share of non-zeros on, a dense tile is cheaper than one of CSR members.
 DENSE_SHARE = 0.05
@@ -86,6 +87,8 @@ class DaskSource:
 
     def raw(self, rows: Ints) -> Any:
         """Give some rows as they are."""
+        if not len(rows):
+            return next(self.parts())[:0]
         of = np.searchsorted(self._starts, rows, side="right") - 1
         parts, places = [], []
         for at in np.unique(of):
@@ -192,3 +195,17 @@ class Examples:
     def labels(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Give the signs and boxes of some rows, each of shape (1, m)."""
         return self.sign[rows - self.base][None], self.bound[rows - self.base][None]
+
+
+def first_of_each_class(order: RandomOrder, examples: Examples, count: int) -> Ints:
+    """List the first few examples of each class in the order of the first epoch."""
+    found: list[Ints] = [np.zeros(0, np.int64), np.zeros(0, np.int64)]
+    step, start = 4096, 0
+    while start < len(order) and min(len(found[0]), len(found[1])) < count:
+        rows = order.rows(0, start, min(start + step, len(order)))
+        sign, bound = examples.labels(rows)
+        for side, label in enumerate((-1.0, 1.0)):
+            mine = rows[(sign[0] == label) & (bound[0] > 0)]
+            found[side] = np.concatenate([found[side], mine])[:count]
+        start += step
+    return np.concatenate(found)

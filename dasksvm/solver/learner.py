@@ -42,7 +42,8 @@ class Learner:
         self.epoch = self.position = self.asked = self.applied = 0
         self.seen = self.steps = self.evaluations = self.refreshes = 0
         self.expansion = Expansion(settings.kernel, settings.problems, settings.cache_bytes)
-        self.changed = self.stopped = False
+        self.seen_before = 0
+        self.changed = self.stopped = self.converged = False
         self.excess = np.zeros(0, np.float32)
         self.queue: Ints | None = None
         self.drift: list[NDArray[np.float64]] = []
@@ -65,6 +66,8 @@ class Learner:
         self.finishing = []
         self.seeds = seeds
         self.queue = None
+        self.seen_before, self.refreshes = self.seen, 0
+        self.changed = self.stopped = self.converged = False
         if self.settings.epochs == 0:
             self.excess = np.full(len(order), np.inf, np.float32)
 
@@ -120,7 +123,7 @@ class Learner:
             return none if self.inflight else self.seeds
         if self.phase not in ("online", "checking"):
             return none
-        left = self.settings.max_examples - self.seen if self.phase == "online" else self._length()
+        left = self.settings.max_examples - (self.seen - self.seen_before) if self.phase == "online" else self._length()
         places = self.expansion.places
         left -= sum(len(plan.rows) for plan, _ in self.inflight.values() if isinstance(plan, ScorePlan))
         if self.position >= self._length() and self.phase == "online" and self.epoch + 1 < self.settings.epochs:
@@ -302,6 +305,7 @@ class Learner:
             worst = max(worst, top - bottom)
         self.extremes = np.array([now.extremes() for now in self.finishing])
         if worst <= 2 * self.settings.rules.tau:
+            self.converged = True
             return False
         self._adopt()
         self.changed = True

@@ -20,11 +20,13 @@ SCALARS = (
     "asked",
     "applied",
     "seen",
+    "seen_before",
     "steps",
     "evaluations",
     "refreshes",
     "changed",
     "stopped",
+    "converged",
 )
 State = dict[str, Any]
 
