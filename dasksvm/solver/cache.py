@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dasksvm.solver.jit import njit
+from dasksvm.solver.memory import reserve
 
 PAGE = 1024
 # Rows a multiple of 4096 bytes apart would share the same few sets of the CPU's cache.
@@ -74,7 +75,7 @@ def empty_cache(budget: int, places: int, dtype: np.dtype[Any]) -> RowCache:
     ring = np.full(places + 1, places, np.int64)
     count = max(budget // ((PAGE + PAD) * dtype.itemsize), LEAST_ROWS * blocks_of(places))
     return RowCache(
-        pages=np.empty((count, PAGE + PAD), dtype),
+        pages=reserve((count, PAGE + PAD), dtype),
         table=np.full((places, blocks_of(places)), -1, np.int32),
         applied=np.full(places, -1, np.int64),
         used=np.zeros(places, np.int64),

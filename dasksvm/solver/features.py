@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.jit import SUMS, njit
+from dasksvm.solver.memory import reserve
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -38,7 +39,7 @@ class Workspace:
         size = int(np.prod(shape))
         held = self._arrays.get(name)
         if held is None or held.size < size or held.dtype != dtype:
-            held = self._arrays[name] = np.empty(max(2 * size, LEAST_WORKSPACE), dtype)
+            held = self._arrays[name] = reserve((max(2 * size, LEAST_WORKSPACE),), dtype)
         return held[:size].reshape(shape)
 
 

@@ -8,6 +8,7 @@ from dasksvm.solver.cache import EVENTS, RowCache
 from dasksvm.solver.features import DenseFeatures, Features, FeatureStore, SparseFeatures
 from dasksvm.solver.finishing import Finishing
 from dasksvm.solver.learner import Learner
+from dasksvm.solver.memory import reserve
 from dasksvm.solver.messages import RowsPlan, ScorePlan, View
 from dasksvm.solver.selection import RandomOrder
 from dasksvm.solver.settings import Settings
@@ -92,7 +93,7 @@ def restore(settings: Settings, state: State) -> Learner:
     learner.drift = list(state["drift"].copy())
     s.working = Working(*(state[f"working.{name}"].copy() for name in Working._fields))
     values = state["cache.page_values"]
-    pages = np.empty((state["cache.page_count"], values.shape[1]), values.dtype)
+    pages = reserve((int(state["cache.page_count"]), values.shape[1]), values.dtype)
     pages[state["cache.used_pages"]] = values
     rest = {name: state[f"cache.{name}"].copy() for name in RowCache._fields if name != "pages"}
     s.cache = RowCache(pages=pages, **rest)
