@@ -62,10 +62,10 @@ class ProgressLines:
         self._last = -float("inf")
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
-        """Show the progress, if the last time is long enough ago."""
+        """Show the progress, if the last time is long enough ago, and the end."""
         live = self.stream.isatty()
         now = time.monotonic()
-        if now - self._last >= (0.1 if live else 1.0):
+        if now - self._last >= (0.1 if live else 1.0) or progress.phase == "done":
             self._last = now
             self.stream.write(
                 f"\r\x1b[K{self.line(progress, seconds)}" if live else f"{self.line(progress, seconds)}\n"
