@@ -12,6 +12,7 @@ import numpy as np
 from dasksvm.solver.batch import (
     CANDIDATE,
     MISSING,
+    PLACE,
     PROBLEM,
     REPEAT,
     SEEN,
@@ -21,7 +22,7 @@ from dasksvm.solver.batch import (
     decision,
     keep,
 )
-from dasksvm.solver.cache import EVENTS, PAGE, drop_row, present, value
+from dasksvm.solver.cache import PAGE, drop_row, present, value
 from dasksvm.solver.directions import (
     best_gain_down,
     best_gain_up,
@@ -102,11 +103,14 @@ def _meet(w: Any, cache: Any, batch: Any, rules: Any) -> None:  # pragma: no cov
     if k < 0:
         return
     known = batch.known[c]
-    if known >= 0 and w.holders[known] > 0 and w.slot[known] == batch.known_slot[c]:
+    here = known >= 0 and w.holders[known] > 0 and w.slot[known] == batch.known_slot[c]
+    if here and w.holders[known] == len(w.alpha):
         return
     assemble(w, cache, batch, k)
     wanted = False
     for p in range(len(w.alpha)):
+        if here and w.member[p, known]:
+            continue
         sign = batch.sign[p, c]
         gradient = sign - decision(w, cache, batch, p)
         batch.gradient[p] = gradient
@@ -123,10 +127,13 @@ def _meet(w: Any, cache: Any, batch: Any, rules: Any) -> None:  # pragma: no cov
         wanted = wanted or batch.enters[p]
     if not wanted:
         return
-    place = take_place(w)
-    w.slot[place] = -1
-    w.diagonal[place] = batch.self_kernel[k]
-    keep(cache, batch, k, place)
+    place = known
+    if not here:
+        place = take_place(w)
+        w.slot[place] = -1
+        w.diagonal[place] = batch.self_kernel[k]
+        keep(cache, batch, k, place)
+    at[PLACE] = place
     for p in range(len(w.alpha)):
         if batch.enters[p]:
             insert(w, p, place, batch.sign[p, c], batch.bound[p, c], batch.gradient[p])
@@ -209,7 +216,9 @@ def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> bool:  # pra
     """Steps 3-5 of PROCESS for the candidate that entered last. False if a kernel row is missing."""
     if not batch.enters[p]:
         return True
-    k = cache.event_place[cache.size[EVENTS] - 1]
+    k = batch.at[PLACE]
+    if not _usable(w, cache, batch, k):
+        return False
     if w.sign[p, k] > 0:
         i, j = k, _partner_down(w, cache, batch, rules, p, k)
         partner = j

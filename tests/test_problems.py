@@ -1,0 +1,44 @@
+"""Several problems over one feature store: each behaves as if alone."""
+
+import numpy as np
+import pytest
+
+from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.lasvm import Rules
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.settings import Settings
+from tests.helpers import Rows, blobs, learner_for, run
+
+
+class Several(Rows):
+    """Each problem has its own labels."""
+
+    def __init__(self, X, signs, bound):
+        super().__init__(X, signs[0], bound)
+        self.signs = np.asarray(signs, np.float64)
+
+    def labels(self, rows):
+        return self.signs[:, rows], np.tile(self.bound[rows], (len(self.signs), 1))
+
+
+def test_each_problem_reaches_its_own_optimum():
+    X, first = blobs(500, seed=1)
+    second = np.where(X[:, 0] * X[:, 1] > 0, 1, -1)
+    bound = np.full(500, 2.0)
+    kernel = Kernel("rbf", 0.3)
+    several = Several(X, [first, second], bound)
+    settings = Settings(
+        kernel, Rules(1e-4, 1, np.inf, False, 1 << 60), 2, 0, True, 1 << 60, 50 << 20, 50 << 20, 8, True
+    )
+    together = Learner(settings)
+    together.feed(RandomOrder((500,), 0), np.arange(20))
+    run(together, several, threads=2, watch=lambda progress, seconds: together.expansion.check(1e-8) is not None)
+    duals = together.progress().dual
+    for at, y in enumerate((first, second)):
+        rows = Rows(X, y, bound)
+        alone = run(learner_for(rows, kernel, epochs=0, tau=1e-4), rows)
+        assert duals[at] == pytest.approx(alone.progress().dual[0], rel=1e-5)
+    alpha, sign, _, _ = together.solution()
+    assert alpha.shape == sign.shape
+    assert np.all(alpha * sign >= 0)
