@@ -77,11 +77,6 @@ class DenseFeatures:
         """Type of the values, and of the kernel values made from them."""
         return self.values.dtype
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return self.values.nbytes + self.squares.nbytes
-
     def take(self, rows: Ints, workspace: Workspace | None = None) -> Self:
         """Copy some rows, into the workspace where there is one."""
         if workspace is None:
@@ -150,11 +145,6 @@ class SparseFeatures:
     def dtype(self) -> np.dtype[Any]:
         """Type of the values, and of the kernel values made from them."""
         return self.data.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return self.data.nbytes + self.indices.nbytes + self.indptr.nbytes + self.squares.nbytes
 
     def take(self, rows: Ints, workspace: Workspace | None = None) -> Self:
         """Copy some rows."""
