@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["KernelModel", "LaSVC", "__version__"]
+__all__ = ["Dataset", "KernelModel", "LaSVC", "__version__"]
 
-_HOMES = {"LaSVC": "dasksvm.estimators", "KernelModel": "dasksvm.model"}
+_HOMES = {"Dataset": "dasksvm.data", "LaSVC": "dasksvm.estimators", "KernelModel": "dasksvm.model"}
 
 
 def __getattr__(name: str) -> Any:

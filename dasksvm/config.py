@@ -27,11 +27,11 @@ def get(key: str) -> Any:
     return dask.config.get(f"dasksvm.{key}", default=_defaults()[key])
 
 
-def inflight_bytes() -> int:
-    """Bytes that the batches in flight may take."""
+def bytes_of(key: str) -> int:
+    """Read `dasksvm.<key>` as a number of bytes."""
     from dask.utils import parse_bytes
 
-    return int(parse_bytes(get("inflight-bytes")))
+    return int(parse_bytes(get(key)))
 
 
 def threads() -> int:

@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
+from dasksvm.blas import one_thread
 from dasksvm.solver.features import Features, Ints, Workspace
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.messages import Plan, Progress, Result, RowsPlan, ScorePlan
@@ -61,7 +61,7 @@ class LocalExecutor:
         start = time.perf_counter()
         waiting: deque[Future[tuple[Result, Workspace]] | RowsPlan] = deque()
         with (
-            threadpool_limits(1, "blas"),
+            one_thread(),
             ThreadPoolExecutor(self.threads, "dasksvm-tile") as pool,
             ThreadPoolExecutor(1, "dasksvm-helper") as helper,
         ):

@@ -3,14 +3,16 @@
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
+from dasksvm.blas import one_thread
 from dasksvm.config import threads
+from dasksvm.data.statistics import Scaling
 from dasksvm.solver.features import DenseFeatures, Features, SparseFeatures
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.refresh import exact_margins
@@ -34,6 +36,8 @@ class KernelModel:
         α, with the sign of the label.
     intercepts : ndarray of shape (P,)
     classes : ndarray of shape (c,)
+    scaling : Scaling, optional
+        The map from the units of the data to those of the kernel.
     """
 
     kernel: Kernel
@@ -41,6 +45,7 @@ class KernelModel:
     coefficients: NDArray[np.float64]
     intercepts: NDArray[np.float64]
     classes: NDArray[Any]
+    scaling: Scaling | None = None
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Compute Σ α K(x, s) + b, shape (n, P), in the precision of X: float32 tiles for float32 or small integers.
@@ -50,16 +55,16 @@ class KernelModel:
         X : ndarray or csr_matrix of shape (n, d)
         """
         dtype = np.dtype(np.float64 if np.result_type(X.dtype, np.float32) == np.float64 else np.float32)
-        centre = self._centre()
-        members = as_features(self.support_vectors, dtype, centre, self._sparse_tiles(X))
+        convert = partial(as_features, dtype=dtype, **self._map(), sparse=self._sparse_tiles(X))
+        members = convert(self.support_vectors)
         out = np.empty((X.shape[0], len(self.coefficients)))
 
         def fill(start: int) -> None:
-            rows = as_features(X[start : start + CHUNK_ROWS], dtype, centre, self._sparse_tiles(X))
+            rows = convert(X[start : start + CHUNK_ROWS])
             out[start : start + CHUNK_ROWS] = margins(self.kernel, rows, members, self.coefficients).T
 
         starts = range(0, X.shape[0], CHUNK_ROWS)
-        with threadpool_limits(1, "blas"):
+        with one_thread():
             if len(starts) > 1 and X.shape[0] * self.support_vectors.shape[0] * X.shape[1] > SMALL:
                 with ThreadPoolExecutor(threads()) as pool:
                     _drain(pool.map(fill, starts))
@@ -71,11 +76,12 @@ class KernelModel:
     def _sparse_tiles(self, X: Any) -> bool:
         return sp.issparse(self.support_vectors) and sp.issparse(X)
 
-    def _centre(self) -> NDArray[np.float64] | None:
-        """What is subtracted before rbf distances are formed, against cancellation; nothing from sparse rows."""
-        if self.kernel.name != "rbf" or sp.issparse(self.support_vectors) or not self.support_vectors.shape[0]:
-            return None
-        return np.asarray(self.support_vectors.mean(axis=0, dtype=np.float64))
+    def _map(self) -> dict[str, NDArray[np.float64] | None]:
+        """What rows go through: the scaling, and for rbf a shift of the mean to 0 against cancellation, in dense rows."""
+        shift, factor = (None, None) if self.scaling is None else (self.scaling.offset, self.scaling.factor)
+        if self.kernel.name == "rbf" and not sp.issparse(self.support_vectors) and self.support_vectors.shape[0]:
+            shift = np.asarray(self.support_vectors.mean(axis=0, dtype=np.float64))
+        return {"shift": shift, "factor": factor}
 
     def squared_norms(self) -> NDArray[np.float64]:
         """|w|² = α'Kα of each problem, in float64."""
@@ -88,7 +94,10 @@ class KernelModel:
 
     def _products(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         members = as_features(
-            self.support_vectors, np.dtype(np.float64), self._centre(), self._sparse_tiles(self.support_vectors)
+            self.support_vectors,
+            np.dtype(np.float64),
+            **self._map(),
+            sparse=self._sparse_tiles(self.support_vectors),
         )
         out = np.empty(len(members))
 
@@ -96,7 +105,7 @@ class KernelModel:
             stop = min(start + CHUNK_ROWS, len(members))
             out[start:stop] = exact_margins(self.kernel, members.part(start, stop), members, coefficients)
 
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads()) as pool:
+        with one_thread(), ThreadPoolExecutor(threads()) as pool:
             _drain(pool.map(fill, range(0, len(members), CHUNK_ROWS)))
         return out
 
@@ -106,16 +115,22 @@ def _drain(results: Iterable[None]) -> None:
         pass
 
 
-def as_features(X: Any, dtype: np.dtype[Any], centre: NDArray[np.float64] | None, sparse: bool) -> Features:
-    """Convert rows for the kernels: centred and dense, or sparse as they are.
+def as_features(
+    X: Any,
+    dtype: np.dtype[Any],
+    shift: NDArray[np.float64] | None,
+    factor: NDArray[np.float64] | None,
+    sparse: bool,
+) -> Features:
+    """Convert rows for the kernels: mapped and dense, or sparse as they are.
 
     Parameters
     ----------
     X : ndarray or csr_matrix of shape (n, d)
     dtype : dtype
         float32 or float64.
-    centre : ndarray of shape (d,), optional
-        Subtracted from dense rows.
+    shift, factor : ndarray of shape (d,), optional
+        Dense rows become (x - shift) · factor.
     sparse : bool
         Whether the tiles stay sparse; else CSR rows are made dense.
     """
@@ -123,6 +138,9 @@ def as_features(X: Any, dtype: np.dtype[Any], centre: NDArray[np.float64] | None
         X = X.tocsr()
         return SparseFeatures.of(X.data.astype(dtype), X.indices, X.indptr, X.shape[1])
     rows: Any = X.toarray() if hasattr(X, "toarray") else X
-    if centre is None:
-        return DenseFeatures.of(np.ascontiguousarray(rows, dtype))
-    return DenseFeatures.of(np.ascontiguousarray(rows - centre.astype(np.result_type(rows, dtype)), dtype))
+    exact = np.result_type(rows, dtype)
+    if shift is not None:
+        rows = rows - shift.astype(exact)
+    if factor is not None:
+        rows = rows * factor.astype(exact)
+    return DenseFeatures.of(np.ascontiguousarray(rows, dtype))

@@ -14,7 +14,7 @@ LAYERS = [
     ["estimators"],
     ["runtime", "local"],
     ["data", "model", "callbacks"],
-    ["config"],
+    ["config", "blas"],
     ["solver"],
 ]
 MODULES = sorted(path.relative_to(ROOT) for path in PACKAGE.rglob("*.py"))

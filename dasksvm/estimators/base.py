@@ -1,17 +1,20 @@
 """What every kernel classifier of this project shares: validation at the door, prediction, certificates."""
 
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils import assert_all_finite
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from dasksvm.estimators.sources import DaskSource, MemorySource, is_dask
+from dasksvm.data import Dataset
+from dasksvm.data.sources import DaskSource, DatasetSource, MemorySource, Source, is_dask
+from dasksvm.estimators.problem import Problem, in_memory
 from dasksvm.model import CHUNK_ROWS, KernelModel
 
 FLOATS = [np.float64, np.float32]
@@ -37,14 +40,15 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : ndarray, csr_matrix or dask.array.Array of shape (n, d)
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n,)
-            Positive for `classes_[1]`. Lazy for Dask input, with the model as one key of the graph.
+            Positive for `classes_[1]`. Lazy for Dask arrays and data sets, with the model as one key of the graph.
         """
         check_is_fitted(self, "model_")
+        X = _rows_of(X)
         if is_dask(X):
             return self._lazily(X, _decide, np.float64)
         return self.model_.decision_function(self._check_rows(X))[:, 0]
@@ -54,16 +58,35 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : ndarray, csr_matrix or dask.array.Array of shape (n, d)
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n,)
         """
         check_is_fitted(self, "model_")
+        X = _rows_of(X)
         if is_dask(X):
             return self._lazily(X, _predict, self.classes_.dtype)
         return self.classes_[(self.decision_function(X) > 0).astype(np.intp)]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Compute the accuracy.
+
+        Parameters
+        ----------
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
+        y : array of shape (n,)
+            None for a data set, which has its own.
+        sample_weight : array of shape (n,), optional
+        """
+        X = _opened(X)
+        if isinstance(X, Dataset):
+            if y is not None:
+                raise ValueError("y must be None: a data set has its own labels.")
+            X, y = X.as_dask()
+        arrays = (np.asarray(array) if is_dask(array) else array for array in (y, self.predict(X)))
+        return float(accuracy_score(*arrays, sample_weight=sample_weight))
 
     def _check_rows(self, X: Any) -> Any:
         return validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
@@ -87,13 +110,14 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         return float(self.model_.dual_objectives()[0])
 
-    def duality_gap(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[float, float, float]:
+    def duality_gap(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, float]:
         """Compute what separates this model from the optimum on a set, chunk by chunk, in float64.
 
         Parameters
         ----------
-        X : ndarray, csr_matrix or dask.array.Array of shape (n, d)
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
         y : array of shape (n,)
+            None for a data set, which has its own.
         sample_weight : array of shape (n,), optional
 
         Returns
@@ -102,19 +126,17 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ½|w|² + Σ C_i max(0, 1 - y f(x)), the dual objective, and their difference.
         """
         check_is_fitted(self, "model_")
-        source = self._source(X, reset=False)
-        y = self._check_labels(X, y)
-        if not np.all(np.isin(y, self.classes_)):
-            raise ValueError(f"y has labels that are not in classes {self.classes_!r}.")
-        sign = np.where(y == self.classes_[1], 1.0, -1.0)
-        bound = self._bounds(sign, sample_weight)
+        problem = self._problem(X, y, sample_weight, self.classes_, reset=False)
+        boxes = problem.boxes(self.C, self.class_weight)
         losses, start = 0.0, 0
-        for part in source.parts():
+        for part in problem.source.parts():
             for at in range(0, part.shape[0], CHUNK_ROWS):
                 rows = part[at : at + CHUNK_ROWS].astype(np.float64)
-                here = slice(start + at, start + at + rows.shape[0])
-                margin = sign[here] * self.model_.decision_function(rows)[:, 0]
-                losses += float(bound[here] @ np.maximum(0.0, 1.0 - margin))
+                ids = np.arange(start + at, start + at + rows.shape[0])
+                codes = problem.columns.codes(ids)
+                bound = boxes[codes] * problem.columns.weights(ids)
+                margin = (2.0 * codes - 1.0) * self.model_.decision_function(rows)[:, 0]
+                losses += float(bound @ np.maximum(0.0, 1.0 - margin))
             start += part.shape[0]
         norm = float(self.model_.squared_norms()[0])
         dual = float(np.abs(self.model_.coefficients).sum()) - 0.5 * norm
@@ -123,15 +145,39 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # The door
 
-    def _source(self, X: Any, *, reset: bool) -> MemorySource | DaskSource:
+    def _problem(
+        self, X: Any, y: Any, sample_weight: Any, classes: NDArray[Any] | None = None, *, reset: bool
+    ) -> Problem:
+        """Validate rows and labels; the classes are those of the labels if they are not known yet."""
+        X = _opened(X)
+        if isinstance(X, Dataset):
+            if y is not None or sample_weight is not None:
+                raise ValueError("y and sample_weight must be None: a data set has its own.")
+            self._check_width(X.shape[1], reset)
+            self._check_classes(X.classes, X.classes)
+            if classes is not None and not np.array_equal(classes, X.classes):
+                raise ValueError(f"{X.path} has the classes {X.classes!r}, expected {classes!r}.")
+            return Problem(DatasetSource(X), X, X.classes, X.class_counts)
+        y = self._check_labels(X, y)
+        source = self._source(X, reset=reset)
+        known = np.unique(y) if classes is None else classes
+        self._check_classes(known, y)
+        if not np.all(np.isin(y, known)):
+            raise ValueError(f"y has labels that are not in classes {known!r}.")
+        return in_memory(source, y, known, sample_weight)
+
+    def _check_width(self, width: int, reset: bool) -> None:
+        if reset:
+            self.n_features_in_ = width
+        elif width != self.n_features_in_:
+            raise ValueError(f"X has {width} features, but {self.n_features_in_} were expected.")
+
+    def _source(self, X: Any, *, reset: bool) -> Source:
         """Validate the rows without copying them."""
         if is_dask(X):
             if not hasattr(X, "blocks") or X.ndim != 2:
                 raise ValueError(f"Expected a Dask array with 2 dimensions, got {type(X).__name__}.")
-            if reset:
-                self.n_features_in_ = X.shape[1]
-            elif X.shape[1] != self.n_features_in_:
-                raise ValueError(f"X has {X.shape[1]} features, but {self.n_features_in_} were expected.")
+            self._check_width(X.shape[1], reset)
             return DaskSource(X, _check_block)
         X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset)
         return MemorySource(X.astype(np.float64) if X.dtype == np.bool_ else X)
@@ -161,33 +207,20 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(classes) < 2:
             raise ValueError(f"The number of classes has to be greater than one; got {len(classes)} class")
 
-    def _bounds(self, sign: NDArray[np.float64], sample_weight: Any) -> NDArray[np.float64]:
-        """Fold C, the weights of the examples and those of the classes into one box C_i an example."""
-        bound = np.full(len(sign), float(self.C))
-        if self.class_weight is not None:
-            labels = self.classes_[(sign > 0).astype(np.intp)]
-            weights = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
-            bound *= np.where(sign > 0, weights[1], weights[0])
-        if sample_weight is not None:
-            weights = np.asarray(sample_weight.compute() if is_dask(sample_weight) else sample_weight, np.float64)
-            if weights.ndim == 0:
-                weights = np.full(len(sign), float(weights))
-            if weights.ndim != 1:
-                raise ValueError("Sample weights must be 1D array or scalar")
-            if len(weights) != len(sign):
-                raise ValueError(f"sample_weight.shape == {weights.shape}, expected {(len(sign),)}!")
-            if not np.all(np.isfinite(weights)) or np.any(weights < 0):
-                raise ValueError("sample_weight must be finite and not negative.")
-            if not np.any(weights > 0):
-                raise ValueError("sample_weight is zero for every example.")
-            bound *= weights
-        return bound
-
     def _forget(self) -> Self:
         """Leave nothing that was fitted."""
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
             delattr(self, name)
         return self
+
+
+def _opened(X: Any) -> Any:
+    return Dataset.open(X) if isinstance(X, (str, Path)) else X
+
+
+def _rows_of(X: Any) -> Any:
+    X = _opened(X)
+    return X.as_dask()[0] if isinstance(X, Dataset) else X
 
 
 def _check_block(block: Any) -> Any:

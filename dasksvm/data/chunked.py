@@ -1,0 +1,78 @@
+"""Rows by id from data that come in chunks; the last few chunks are kept."""
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterator
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dasksvm.solver.features import Ints
+
+KEPT_CHUNKS = 3
+
+
+class ChunkedRows(ABC):
+    """Rows of chunked data.
+
+    Parameters
+    ----------
+    chunks : tuple of int
+        Rows of each chunk.
+    """
+
+    def __init__(self, chunks: tuple[int, ...]) -> None:
+        self.chunks = chunks
+        self._starts = np.concatenate([[0], np.cumsum(chunks)]).astype(np.int64)
+        self._kept: OrderedDict[int, Any] = OrderedDict()
+        self._lock = Lock()
+
+    @abstractmethod
+    def _read(self, at: int) -> Any:
+        """Make a chunk."""
+
+    def chunk(self, at: int) -> Any:
+        """Make a chunk, or give it if it is still here."""
+        with self._lock:
+            if at in self._kept:
+                self._kept.move_to_end(at)
+                return self._kept[at]
+            value = self._kept[at] = self._read(at)
+            while len(self._kept) > KEPT_CHUNKS:
+                self._kept.popitem(last=False)
+            return value
+
+    def raw(self, rows: Ints) -> Any:
+        """Give some rows as they are, in the order of `rows`."""
+        of = np.searchsorted(self._starts, rows, side="right") - 1
+        wanted = np.unique(of)
+        if len(wanted) == 0:
+            return self.chunk(0)[:0]
+        if len(wanted) == 1:
+            return self.chunk(int(wanted[0]))[rows - self._starts[wanted[0]]]
+        parts, places = [], []
+        for at in wanted:
+            mine = np.flatnonzero(of == at)
+            parts.append(self.chunk(int(at))[rows[mine] - self._starts[at]])
+            places.append(mine)
+        back = np.argsort(np.concatenate(places))
+        stacked = sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+        return stacked[back]
+
+    def parts(self) -> Iterator[Any]:
+        """Yield all rows in order, a chunk at a time."""
+        for at, size in enumerate(self.chunks):
+            if size:
+                yield self.chunk(at)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the chunks that are kept behind."""
+        state = {name: value for name, value in vars(self).items() if name != "_lock"}
+        return state | {"_kept": OrderedDict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin with no chunk."""
+        vars(self).update(state)
+        self._lock = Lock()

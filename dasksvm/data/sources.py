@@ -1,0 +1,259 @@
+"""Where the examples of a fit come from: arrays in memory, Dask arrays computed chunk by chunk, data sets."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dasksvm.data.chunked import ChunkedRows
+from dasksvm.data.dataset import Dataset
+from dasksvm.data.statistics import Scaling
+from dasksvm.model import as_features
+from dasksvm.solver.features import Features, Ints, SparseFeatures
+from dasksvm.solver.selection import RandomOrder
+
+MOMENT_BYTES = 8 << 20
+
+
+def is_dask(data: Any) -> bool:
+    """Tell whether `data` is a Dask collection, without importing Dask."""
+    return type(data).__module__.split(".")[0] == "dask"
+
+
+class MemorySource:
+    """Rows of an array or of a CSR matrix.
+
+    Parameters
+    ----------
+    X : ndarray or csr_matrix of shape (n, d)
+    """
+
+    scaling: Scaling | None = None
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+        self.chunks: tuple[int, ...] = (X.shape[0],)
+        self.sparse = sp.issparse(X)
+
+    def raw(self, rows: Ints) -> Any:
+        """Give some rows as they are."""
+        return self.X[rows]
+
+    def parts(self) -> Iterator[Any]:
+        """Yield all rows in order, in parts of bounded size."""
+        step = max(1, MOMENT_BYTES // max(8 * self.X.shape[1], 1))
+        for start in range(0, self.X.shape[0], step):
+            yield self.X[start : start + step]
+
+
+class DaskSource(ChunkedRows):
+    """Rows of a Dask array; a chunk is computed when it is first needed, and the last few are kept.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n, d)
+    check : callable
+        Validates a computed chunk and returns it.
+    """
+
+    scaling: Scaling | None = None
+
+    def __init__(self, X: Any, check: Any) -> None:
+        if any(np.isnan(size) for size in X.chunks[0]):
+            X = X.compute_chunk_sizes()
+        self.X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
+        super().__init__(tuple(int(size) for size in self.X.chunks[0]))
+        self._check = check
+        filled = np.flatnonzero(self.chunks)
+        self.sparse = len(filled) > 0 and sp.issparse(self.chunk(int(filled[0])))
+
+    def _read(self, at: int) -> Any:
+        block = self.X.blocks[at].compute()
+        return self._check(block) if self.chunks[at] else block
+
+
+class DatasetSource:
+    """Rows of a data set on Zarr.
+
+    Parameters
+    ----------
+    data : Dataset
+    """
+
+    sparse = False
+
+    def __init__(self, data: Dataset) -> None:
+        self.data = data
+        self.chunks = data.chunks()
+        self.scaling = data.scaling
+
+    def raw(self, rows: Ints) -> NDArray[Any]:
+        """Give some rows as they are on disk."""
+        return self.data.rows(rows)
+
+    def parts(self) -> Iterator[NDArray[Any]]:
+        """Yield all rows in order, a chunk at a time."""
+        start = 0
+        for size in self.chunks:
+            yield self.data.rows(np.arange(start, start + size))
+            start += size
+
+
+Source = MemorySource | DaskSource | DatasetSource
+
+
+def moments(source: Source) -> tuple[NDArray[np.float64], float, float]:
+    """Compute the mean of each feature, the variance over all values as they are scaled, and the share of non-zeros.
+
+    In one pass, or from what a data set tells of itself.
+    """
+    if isinstance(source, DatasetSource):
+        data, offset, factor = source.data, 0.0, 1.0
+        if data.scaling is not None:
+            offset, factor = data.scaling.offset, data.scaling.factor
+        centres = (data.mean - offset) * factor
+        spread = data.variance * factor * factor
+        return data.mean, float(np.mean(spread + np.square(centres - centres.mean()))), 1.0
+    count, total, squares, nonzeros = 0, None, 0.0, 0
+    part: Any
+    for part in source.parts():
+        sparse = sp.issparse(part)
+        values = part.data if sparse else part
+        sums = np.asarray(part.sum(axis=0, dtype=np.float64)).ravel()
+        total = sums if total is None else total + sums
+        squares += float(np.sum(np.square(values, dtype=np.float64)))
+        nonzeros += part.nnz if sparse else part.size
+        count += part.shape[0]
+    if total is None:
+        raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+    size = count * len(total)
+    mean = float(total.sum() / size)
+    return total / count, max(squares / size - mean * mean, 0.0), nonzeros / size
+
+
+@dataclass(frozen=True)
+class Form:
+    """How rows become features.
+
+    Attributes
+    ----------
+    dtype : dtype
+        float32 or float64.
+    scaling : Scaling or None
+        The map that comes with the data.
+    centre : ndarray of shape (d,), or None
+        What is moved to 0 in dense rows, in the units of the data.
+    sparse : bool
+        Whether tiles stay sparse.
+    """
+
+    dtype: np.dtype[Any]
+    scaling: Scaling | None
+    centre: NDArray[np.float64] | None
+    sparse: bool
+
+    @property
+    def _map(self) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+        shift, factor = (None, None) if self.scaling is None else (self.scaling.offset, self.scaling.factor)
+        return shift if self.centre is None else self.centre, factor
+
+    def apply(self, X: Any) -> Features:
+        """Make features of rows."""
+        return as_features(X, self.dtype, *self._map, self.sparse)
+
+    def invert(self, features: Features) -> Any:
+        """Make rows of features, to rounding."""
+        if isinstance(features, SparseFeatures):
+            shape = (len(features), features.width)
+            return sp.csr_matrix((features.data, features.indices, features.indptr), shape=shape)
+        shift, factor = self._map
+        rows = features.values if factor is None else features.values / factor.astype(features.dtype)
+        return rows if shift is None else rows + shift.astype(features.dtype)
+
+
+class Labels(Protocol):
+    """Class numbers and weights by row."""
+
+    def __len__(self) -> int: ...
+
+    def codes(self, ids: Ints) -> Ints:
+        """Give the class numbers of some rows."""
+        ...
+
+    def weights(self, ids: Ints) -> NDArray[np.float64]:
+        """Give the weights of some rows."""
+        ...
+
+
+class MemoryLabels:
+    """Labels in memory: a byte a row, and the weights if there are any.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n,)
+    weight : ndarray of shape (n,), optional
+    """
+
+    def __init__(self, codes: NDArray[Any], weight: NDArray[np.float64] | None) -> None:
+        self._codes = codes.astype(np.uint8)
+        self._weight = weight
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def codes(self, ids: Ints) -> Ints:
+        """Give the class numbers of some rows."""
+        return self._codes[ids].astype(np.int64)
+
+    def weights(self, ids: Ints) -> NDArray[np.float64]:
+        """Give the weights of some rows."""
+        return np.ones(len(ids)) if self._weight is None else self._weight[ids]
+
+
+class Examples:
+    """What the executor asks: features ready for the kernel, signs and boxes.
+
+    Parameters
+    ----------
+    source : MemorySource, DaskSource or DatasetSource
+    form : Form
+    columns : Labels
+    boxes : ndarray of float64, shape (2,)
+        C of each class; the weight of an example multiplies it.
+    base : int
+        Id of the first row; ids go on from one `partial_fit` to the next.
+    """
+
+    def __init__(self, source: Source, form: Form, columns: Labels, boxes: NDArray[np.float64], base: int) -> None:
+        self.source = source
+        self.form = form
+        self.columns = columns
+        self.boxes = boxes
+        self.base = base
+
+    def features(self, rows: Ints) -> Features:
+        """Give the features of some rows."""
+        return self.form.apply(self.source.raw(rows - self.base))
+
+    def labels(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Give the signs and boxes of some rows, each of shape (1, m)."""
+        codes = self.columns.codes(rows - self.base)
+        bound = self.boxes[codes] * self.columns.weights(rows - self.base)
+        return (2.0 * codes - 1.0)[None], bound[None]
+
+
+def first_of_each_class(order: RandomOrder, examples: Examples, count: int) -> Ints:
+    """List the first few examples of each class in the order of the first epoch."""
+    found: list[Ints] = [np.zeros(0, np.int64), np.zeros(0, np.int64)]
+    step, start = 4096, 0
+    while start < len(order) and min(len(found[0]), len(found[1])) < count:
+        rows = order.rows(0, start, min(start + step, len(order)))
+        sign, bound = examples.labels(rows)
+        for side, label in enumerate((-1.0, 1.0)):
+            mine = rows[(sign[0] == label) & (bound[0] > 0)]
+            found[side] = np.concatenate([found[side], mine])[:count]
+        start += step
+    return np.concatenate(found)

@@ -1,0 +1,180 @@
+"""What every online solver shares: passes over the examples, here or on a cluster, and what is published after them."""
+
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from dasksvm import config
+from dasksvm.callbacks import History, ProgressLines, TimeBudget, Together, Watcher
+from dasksvm.data.sources import DatasetSource, Examples, Form, MemorySource, first_of_each_class, moments
+from dasksvm.estimators.base import KernelClassifier
+from dasksvm.estimators.parameters import Rule, check_parameters
+from dasksvm.estimators.problem import Problem
+from dasksvm.local import LocalExecutor
+from dasksvm.model import KernelModel
+from dasksvm.solver.lasvm import SEEDS
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.settings import Settings
+
+CONVERGED = 0
+# From this share of non-zeros on, a dense tile is cheaper than one of CSR members.
+DENSE_SHARE = 0.05
+# Features up to which members are made dense.
+DENSE_WIDTH = 4096
+
+
+class OnlineClassifier(KernelClassifier):
+    """Base of the online solvers; a subclass has the parameters, their rules and the settings that follow from them."""
+
+    _parameter_rules: dict[str, Rule]
+
+    def _settings(self, width: int, variance: float, epochs: int) -> Settings:
+        """Make the settings of a run over rows of `width` features, whose values have this variance."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train from scratch.
+
+        Parameters
+        ----------
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d)
+            Dask arrays are computed chunk by chunk; their chunks are visited in random order.
+        y : array of shape (n,)
+            Labels of two classes, of any type that sorts.
+        sample_weight : array of shape (n,), optional
+            Multiplies C.
+
+        Returns
+        -------
+        LaSVC
+            The estimator. A fit that fails or is interrupted leaves it unfitted.
+        """
+        self._forget()
+        try:
+            check_parameters(self, self._parameter_rules)
+            problem = self._problem(X, y, sample_weight, reset=True)
+            epochs = CONVERGED if self.epochs == "converged" else int(self.epochs)
+            learner, examples, seed = self._prepare(problem, epochs)
+            history = self._train(learner, examples, seed)
+            self._publish(learner, examples, history)
+        except BaseException:
+            self._forget()
+            raise
+        if epochs == CONVERGED and not (learner.converged or learner.stopped):
+            warnings.warn(
+                f"LaSVC did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        learner.expansion.release_rows()
+        learner.settings = replace(learner.settings, epochs=1)
+        self._running = (learner, examples.form, examples.base + len(examples.columns), seed)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Make one pass over a block of examples, going on from the calls before, or from `fit`.
+
+        The model that is shown is finished on a copy: the online state goes on unfinished with the next block.
+
+        Parameters
+        ----------
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d)
+        y : array of shape (n,)
+        classes : array of shape (2,)
+            All classes; needed in the first call.
+        sample_weight : array of shape (n,), optional
+
+        Returns
+        -------
+        LaSVC
+            The estimator.
+        """
+        check_parameters(self, self._parameter_rules)
+        first = not hasattr(self, "_running")
+        if first:
+            self._forget()
+            if classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit.")
+            if self.class_weight == "balanced":
+                raise ValueError(
+                    "class_weight 'balanced' is not supported for partial_fit: compute the weights beforehand."
+                )
+        known = np.unique(np.asarray(classes)) if first else self.classes_
+        if classes is not None and not np.array_equal(known, np.unique(np.asarray(classes))):
+            raise ValueError(f"`classes={classes!r}` is not the same as on last call to partial_fit, was: {known!r}")
+        problem = self._problem(X, y, sample_weight, known, reset=first)
+        if first:
+            learner, examples, seed = self._prepare(problem, 1)
+        else:
+            learner, form, base, seed = self._running
+            boxes = problem.boxes(self.C, self.class_weight)
+            examples = Examples(problem.source, form, problem.columns, boxes, base)
+            seed += 1
+        entries = getattr(self, "history_", [])
+        try:
+            history = self._train(learner, examples, seed, seeds=first)
+        except BaseException:
+            self._forget()
+            raise
+        self._publish(learner, examples, [*entries, *history])
+        self._running = (learner, examples.form, examples.base + len(examples.columns), seed)
+        return self
+
+    def _forget(self) -> Self:
+        self.__dict__.pop("_running", None)
+        return super()._forget()
+
+    # From the door to the learner and back
+
+    def _prepare(self, problem: Problem, epochs: int) -> tuple[Learner, Examples, int]:
+        self.classes_ = problem.classes
+        mean, variance, share = moments(problem.source)
+        settings = self._settings(len(mean), variance, epochs)
+        sparse = problem.source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
+        centre = mean if settings.kernel.name == "rbf" and not sparse else None
+        form = Form(np.dtype(self.dtype), problem.source.scaling, centre, sparse)
+        seed = int(check_random_state(self.random_state).randint(1 << 31))
+        boxes = problem.boxes(self.C, self.class_weight)
+        return Learner(settings), Examples(problem.source, form, problem.columns, boxes, 0), seed
+
+    def _train(self, learner: Learner, examples: Examples, seed: int, *, seeds: bool = True) -> list[dict[str, Any]]:
+        order = RandomOrder(examples.source.chunks, seed, examples.base)
+        learner.feed(order, first_of_each_class(order, examples, SEEDS) if seeds else np.zeros(0, np.int64))
+        history, lines = History(), ProgressLines(len(order))
+        watchers: list[Any] = [history]
+        if self.max_time is not None:
+            watchers.append(TimeBudget(float(self.max_time)))
+        if self.verbose:
+            watchers.append(lines)
+        LocalExecutor(learner, examples, config.threads()).run(Together(watchers))
+        if self.verbose:
+            lines.close()
+        return history.entries
+
+    def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
+        alpha, sign, rows, slots = learner.solution()
+        source, base = examples.source, examples.base
+        if rows.min(initial=base) >= base:
+            vectors = source.raw(rows - base)
+        else:
+            vectors = examples.form.invert(learner.expansion.members().take(slots))
+            vectors = sp.csr_matrix(vectors) if source.sparse else vectors
+        self.support_ = source.data.source_rows(rows) if isinstance(source, DatasetSource) and base == 0 else rows
+        self.n_support_ = np.array([np.sum(sign[0] < 0), np.sum(sign[0] > 0)], np.int32)
+        intercepts = learner.extremes.mean(axis=1)
+        self.model_ = KernelModel(learner.settings.kernel, vectors, alpha, intercepts, self.classes_, examples.form.scaling)
+        self.support_vectors_ = vectors
+        self.dual_coef_ = alpha
+        self.intercept_ = intercepts
+        progress = learner.progress()
+        self.n_iter_ = progress.steps
+        self.kernel_evaluations_ = progress.evaluations
+        self.history_ = history

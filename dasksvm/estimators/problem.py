@@ -1,0 +1,64 @@
+"""What a fit is given, validated: rows, labels by class number, weights."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_class_weight
+
+from dasksvm.data.sources import Labels, MemoryLabels, Source, is_dask
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows and labels of two classes.
+
+    Attributes
+    ----------
+    source : Source
+    columns : Labels
+        Class numbers 0 and 1, and weights.
+    classes : ndarray of shape (2,)
+    counts : ndarray of int64, shape (2,)
+        Rows of each class.
+    """
+
+    source: Source
+    columns: Labels
+    classes: NDArray[Any]
+    counts: NDArray[np.int64]
+
+    def boxes(self, C: float, class_weight: Any) -> NDArray[np.float64]:
+        """Fold C and the weight of each class into one box a class."""
+        if class_weight is None:
+            return np.full(2, float(C))
+        if class_weight == "balanced":
+            weights = self.counts.sum() / (2.0 * np.maximum(self.counts, 1))
+        else:
+            weights = compute_class_weight(class_weight, classes=self.classes, y=self.classes)
+        return float(C) * np.asarray(weights, np.float64)
+
+
+def in_memory(source: Source, y: NDArray[Any], classes: NDArray[Any], sample_weight: Any) -> Problem:
+    """Make a problem of labels and weights that are in memory."""
+    if len(y) != sum(source.chunks):
+        raise ValueError(f"X has {sum(source.chunks)} rows, but y has {len(y)}.")
+    codes = np.searchsorted(classes, y)
+    weight = None if sample_weight is None else _check_weights(sample_weight, len(y))
+    return Problem(source, MemoryLabels(codes, weight), classes, np.bincount(codes, minlength=2))
+
+
+def _check_weights(sample_weight: Any, count: int) -> NDArray[np.float64]:
+    weights = np.asarray(sample_weight.compute() if is_dask(sample_weight) else sample_weight, np.float64)
+    if weights.ndim == 0:
+        weights = np.full(count, float(weights))
+    if weights.ndim != 1:
+        raise ValueError("Sample weights must be 1D array or scalar")
+    if len(weights) != count:
+        raise ValueError(f"sample_weight.shape == {weights.shape}, expected {(count,)}!")
+    if not np.all(np.isfinite(weights)) or np.any(weights < 0):
+        raise ValueError("sample_weight must be finite and not negative.")
+    if not np.any(weights > 0):
+        raise ValueError("sample_weight is zero for every example.")
+    return weights
