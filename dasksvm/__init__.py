@@ -4,9 +4,11 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "KernelModel", "LaSVC", "__version__"]
+__all__ = ["Dataset", "KernelModel", "LaSVC", "Run", "__version__", "train"]
 
-_HOMES = {"Dataset": "dasksvm.data", "LaSVC": "dasksvm.estimators", "KernelModel": "dasksvm.model"}
+_HOMES = {"Dataset": "dasksvm.data", "LaSVC": "dasksvm.estimators",
+    "Run": "dasksvm.estimators.training",
+    "train": "dasksvm.estimators.training", "KernelModel": "dasksvm.model"}
 
 
 def __getattr__(name: str) -> Any:

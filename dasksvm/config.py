@@ -34,6 +34,13 @@ def bytes_of(key: str) -> int:
     return int(parse_bytes(get(key)))
 
 
+def seconds_of(key: str) -> float:
+    """Read `dasksvm.<key>` as a time."""
+    from dask.utils import parse_timedelta
+
+    return float(parse_timedelta(get(key)))
+
+
 def threads() -> int:
     """Threads that compute tiles in this process: as set, or the CPUs it may use."""
     wanted = get("threads")

@@ -3,6 +3,7 @@
 It is the specification of `runtime/`: the same tiles, the same sequence, the same model, whatever the number of threads.
 """
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -14,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.blas import one_thread
-from dasksvm.solver.features import Features, Ints, Workspace
+from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.learner import Learner
+from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, Result, RowsPlan, ScorePlan
 from dasksvm.solver.tiles import member_rows, score
 
@@ -47,7 +49,7 @@ class LocalExecutor:
         self.learner = learner
         self.source = source
         self.threads = threads
-        self._workspaces: list[Workspace] = []
+        self._own = threading.local()
 
     def run(self, watch: Callable[[Progress, float], bool]) -> None:
         """Execute plans until the learner is done.
@@ -59,7 +61,7 @@ class LocalExecutor:
             learner is asked to stop.
         """
         start = time.perf_counter()
-        waiting: deque[Future[tuple[Result, Workspace]] | RowsPlan] = deque()
+        waiting: deque[Future[Result] | RowsPlan] = deque()
         with (
             one_thread(),
             ThreadPoolExecutor(self.threads, "dasksvm-tile") as pool,
@@ -67,16 +69,11 @@ class LocalExecutor:
         ):
             try:
                 if self.threads > 1:
-                    self.learner.share_work(partial(_with_helper, helper))
+                    self.learner.share_work(partial(with_helper, helper))
                 for plan in [*self.learner.pending(), *self.learner.plans()]:
                     waiting.append(self._submit(pool, plan))
                 while waiting:
-                    first = waiting.popleft()
-                    result, workspace = (
-                        self._member_rows(pool, first) if isinstance(first, RowsPlan) else first.result()
-                    )
-                    progress = self.learner.take(result)
-                    self._workspaces.append(workspace)
+                    progress = self.learner.take(self._result(pool, waiting.popleft()))
                     if watch(progress, time.perf_counter() - start):
                         self.learner.stop()
                     for plan in self.learner.plans():
@@ -86,31 +83,32 @@ class LocalExecutor:
                 self.learner.share_work(map)
                 pool.shutdown(wait=True, cancel_futures=True)
 
-    def _submit(self, pool: ThreadPoolExecutor, plan: Plan) -> Future[tuple[Result, Workspace]] | RowsPlan:
+    def _submit(self, pool: ThreadPoolExecutor, plan: Plan) -> Future[Result] | RowsPlan:
         return pool.submit(self._score, plan) if isinstance(plan, ScorePlan) else plan
 
-    def _score(self, plan: ScorePlan) -> tuple[Result, Workspace]:
+    def _result(self, pool: ThreadPoolExecutor, first: Future[Result] | RowsPlan) -> Result:
+        return self._member_rows(pool, first) if isinstance(first, RowsPlan) else first.result()
+
+    def _score(self, plan: ScorePlan) -> Result:
         sign, bound = self.source.labels(plan.rows)
         features = self.source.features(plan.rows)
-        workspace = self._workspace()
-        return score(plan, self.learner.settings.kernel, features, sign, bound, workspace), workspace
+        return score(plan, self.learner.settings.kernel, features, sign, bound, self._workspace())
 
-    def _member_rows(self, pool: ThreadPoolExecutor, plan: RowsPlan) -> tuple[Result, Workspace]:
-        workspace = self._workspace()
-        return member_rows(plan, self.learner.settings.kernel, workspace, pool.map), workspace
+    def _member_rows(self, pool: ThreadPoolExecutor, plan: RowsPlan) -> Result:
+        return member_rows(plan, self.learner.settings.kernel, self._workspace(), pool.map)
 
     def _workspace(self) -> Workspace:
-        """The memory of a batch already taken, if there is one."""
-        try:
-            return self._workspaces.pop()
-        except IndexError:
-            return Workspace()
+        """The memory of this thread."""
+        if not hasattr(self._own, "workspace"):
+            self._own.workspace = Workspace()
+        workspace: Workspace = self._own.workspace
+        return workspace
 
 
-def _with_helper(
+def with_helper(
     helper: ThreadPoolExecutor, work: Callable[[tuple[int, int]], None], parts: Iterable[tuple[int, int]]
 ) -> Iterable[None]:
-    """Do the first part here and the others on the helper's thread."""
+    """Do the first part here and the others on the helper's thread: the learner's `share_work` with two threads."""
     first, *others = parts
     futures = [helper.submit(work, part) for part in others]
     try:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dasksvm.solver import snapshot
-from dasksvm.solver.features import Workspace
+from dasksvm.solver.memory import Workspace
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.messages import RowsPlan
 from dasksvm.solver.tiles import member_rows, score

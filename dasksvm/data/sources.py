@@ -70,9 +70,17 @@ class DaskSource(ChunkedRows):
         filled = np.flatnonzero(self.chunks)
         self.sparse = len(filled) > 0 and sp.issparse(self.chunk(int(filled[0])))
 
+    def checked(self, at: int) -> Any:
+        """Give a chunk as a lazy array that is validated when it is computed."""
+        block = self.X.blocks[at]
+        return block.map_blocks(self._check, dtype=block.dtype, meta=block._meta) if self.chunks[at] else block
+
+    def chunks_of(self, rows: Ints) -> Ints:
+        """List the chunks that hold some rows."""
+        return np.unique(np.searchsorted(self._starts, rows, side="right") - 1)
+
     def _read(self, at: int) -> Any:
-        block = self.X.blocks[at].compute()
-        return self._check(block) if self.chunks[at] else block
+        return self.checked(at).compute()
 
 
 class DatasetSource:

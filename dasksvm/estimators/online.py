@@ -3,6 +3,7 @@
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Self
 
@@ -57,27 +58,34 @@ class OnlineClassifier(KernelClassifier):
         LaSVC
             The estimator. A fit that fails or is interrupted leaves it unfitted.
         """
+        self._fit(X, y, sample_weight, ())
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, callbacks: Sequence[Watcher]) -> Any:
+        """Train from scratch, watched by callbacks; return the timings of the cluster, if one took part."""
         self._forget()
         try:
             check_parameters(self, self._parameter_rules)
             problem = self._problem(X, y, sample_weight, reset=True)
             epochs = CONVERGED if self.epochs == "converged" else int(self.epochs)
             learner, examples, seed = self._prepare(problem, epochs)
-            history = self._train(learner, examples, seed)
+            order = RandomOrder(examples.source.chunks, seed)
+            learner.feed(order, first_of_each_class(order, examples, SEEDS))
+            learner, history, timings = self._run(learner, examples, callbacks)
             self._publish(learner, examples, history)
         except BaseException:
             self._forget()
             raise
         if epochs == CONVERGED and not (learner.converged or learner.stopped):
             warnings.warn(
-                f"LaSVC did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may.",
+                f"{type(self).__name__} did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may.",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         learner.expansion.release_rows()
         learner.settings = replace(learner.settings, epochs=1)
         self._running = (learner, examples.form, examples.base + len(examples.columns), seed)
-        return self
+        return timings
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Make one pass over a block of examples, going on from the calls before, or from `fit`.
@@ -120,7 +128,9 @@ class OnlineClassifier(KernelClassifier):
             seed += 1
         entries = getattr(self, "history_", [])
         try:
-            history = self._train(learner, examples, seed, seeds=first)
+            order = RandomOrder(examples.source.chunks, seed, examples.base)
+            learner.feed(order, first_of_each_class(order, examples, SEEDS) if first else np.zeros(0, np.int64))
+            learner, history, _ = self._run(learner, examples, ())
         except BaseException:
             self._forget()
             raise
@@ -145,19 +155,36 @@ class OnlineClassifier(KernelClassifier):
         boxes = problem.boxes(self.C, self.class_weight)
         return Learner(settings), Examples(problem.source, form, problem.columns, boxes, 0), seed
 
-    def _train(self, learner: Learner, examples: Examples, seed: int, *, seeds: bool = True) -> list[dict[str, Any]]:
-        order = RandomOrder(examples.source.chunks, seed, examples.base)
-        learner.feed(order, first_of_each_class(order, examples, SEEDS) if seeds else np.zeros(0, np.int64))
-        history, lines = History(), ProgressLines(len(order))
-        watchers: list[Any] = [history]
+    def _run(
+        self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher]
+    ) -> tuple[Learner, list[dict[str, Any]], Any]:
+        """Run a learner that has been fed, here or on a cluster."""
+        history, lines = History(), ProgressLines(len(learner.order))
+        watchers: list[Watcher] = [history, *callbacks]
         if self.max_time is not None:
             watchers.append(TimeBudget(float(self.max_time)))
         if self.verbose:
             watchers.append(lines)
-        LocalExecutor(learner, examples, config.threads()).run(Together(watchers))
+        timings = None
+        with self._cluster(examples) as cluster:
+            if cluster is None:
+                LocalExecutor(learner, examples, config.threads()).run(Together(watchers))
+            else:
+                from dasksvm import runtime
+
+                learner, timings = runtime.run(cluster, learner, examples, Together(watchers))
         if self.verbose:
             lines.close()
-        return history.entries
+        return learner, history.entries, timings
+
+    def _cluster(self, examples: Examples) -> Any:
+        """The client that trains, if there is one: a current one can exist only once distributed has been loaded."""
+        here = isinstance(examples.source, MemorySource) or (self.client is None and "distributed" not in sys.modules)
+        if here:
+            return nullcontext()
+        from dasksvm import runtime
+
+        return runtime.connected(self.client)
 
     def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
         alpha, sign, rows, slots = learner.solution()

@@ -24,8 +24,9 @@ from dasksvm.solver.cache import (
 )
 from dasksvm.solver.cache import widened as widened_cache
 from dasksvm.solver.directions import subtract_rows
-from dasksvm.solver.features import Features, FeatureStore, Floats, Ints, Workspace
+from dasksvm.solver.features import Features, FeatureStore, Floats, Ints
 from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch
 from dasksvm.solver.refresh import exact_gradients
 from dasksvm.solver.working import adopt, empty_working, live_places
@@ -57,7 +58,7 @@ class Expansion:
         self.cache = empty_cache(0, PAGE, np.dtype(np.float32))
         self.store: FeatureStore | None = None
         self.example: Ints = np.zeros(PAGE, np.int64)
-        self.evaluations = 0
+        self.evaluations = self.generation = 0
         self._workspace = Workspace()
 
     @property
@@ -217,6 +218,7 @@ class Expansion:
         live = live_places(self.working)
         if len(self.store) > max(5 * len(live) // 4, PAGE):
             self.store = FeatureStore(self.members().take(self.working.slot[live]))
+            self.generation += 1
             self.working.slot[:] = 0
             self.working.slot[live] = np.arange(len(live))
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.jit import SUMS, njit
-from dasksvm.solver.memory import reserve
+from dasksvm.solver.memory import Workspace
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -22,25 +22,6 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-# Values of a workspace array at least: memory that is not touched costs nothing, memory that grows is touched again.
-LEAST_WORKSPACE = 1 << 24
-
-
-class Workspace:
-    """Memory that is used again from tile to tile: fresh memory costs a page fault every 4096 bytes."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[str, NDArray[Any]] = {}
-
-    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Give an uninitialised array; the one given before under this name is lost."""
-        size = int(np.prod(shape))
-        held = self._arrays.get(name)
-        if held is None or held.size < size or held.dtype != dtype:
-            held = self._arrays[name] = reserve((max(2 * size, LEAST_WORKSPACE),), dtype)
-        return held[:size].reshape(shape)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.features import DenseFeatures, Features, Floats, Ints, SparseFeatures, Workspace
+from dasksvm.solver.features import DenseFeatures, Features, Floats, Ints, SparseFeatures
 from dasksvm.solver.jit import SUMS, njit
+from dasksvm.solver.memory import Workspace
 
 KERNELS = ("linear", "poly", "rbf", "sigmoid")
 BLOCK_ROWS = 512

@@ -153,6 +153,7 @@ class Learner:
             slack = np.full(len(w.alpha), np.inf)
         return View(
             version=self.applied,
+            generation=self.expansion.generation,
             members=None if self.expansion.store is None else self.expansion.members(),
             order=self.expansion.order(),
             alpha=alpha,

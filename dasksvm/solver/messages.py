@@ -28,6 +28,8 @@ class View(Message):
     ----------
     version : int
         Batches applied so far.
+    generation : int
+        Of the feature store: within one, slots are only appended; a negative one is this view's alone.
     members : Features
         The feature store, by slot; None before there is one.
     order : ndarray of int64, shape (V,)
@@ -41,6 +43,7 @@ class View(Message):
     """
 
     version: int
+    generation: int
     members: Features | None
     order: Ints
     alpha: NDArray[np.float64]

@@ -42,7 +42,7 @@ def state(learner: Learner) -> State:
     """
     s = learner.expansion
     out: State = {name: getattr(learner, name) for name in SCALARS}
-    out["expansion.evaluations"] = s.evaluations
+    out |= {"expansion.evaluations": s.evaluations, "expansion.generation": s.generation}
     out["order.chunks"] = np.array(learner.order.chunks)
     out["order.seed"] = learner.order.seed
     out["order.base"] = learner.order.base
@@ -83,7 +83,7 @@ def restore(settings: Settings, state: State) -> Learner:
     for name in SCALARS:
         setattr(learner, name, state[name])
     s = learner.expansion
-    s.evaluations = state["expansion.evaluations"]
+    s.evaluations, s.generation = state["expansion.evaluations"], state["expansion.generation"]
     chunks = tuple(int(rows) for rows in state["order.chunks"])
     learner.order = RandomOrder(chunks, state["order.seed"], state["order.base"])
     learner.seeds, s.example = state["seeds"], state["example"].copy()
@@ -144,4 +144,4 @@ def _read_plan(sequence: int, state: State) -> ScorePlan | RowsPlan:
         return RowsPlan(sequence, state["slots"], members, state["order"])
     order = np.arange(state["alpha"].shape[1])
     published = {name: state[name] for name in ("version", "alpha", "top", "bottom", "slack", "tau")}
-    return ScorePlan(sequence, state["rows"], View(members=members, order=order, **published))
+    return ScorePlan(sequence, state["rows"], View(generation=-1 - sequence, members=members, order=order, **published))

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.directions import weighted_sum
-from dasksvm.solver.features import Features, Floats, Ints, Workspace
+from dasksvm.solver.features import Features, Floats, Ints
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels import Kernel, column_blocks
+from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch, MemberRows, RowsPlan, ScorePlan
 
 PIECE = 64
@@ -35,10 +36,10 @@ def score(
     sign, bound : ndarray of float64, shape (P, m)
         Their labels ±1 and boxes C_i.
     workspace : Workspace
-        Holds the rows of the result.
+        Lends the rows of the result.
     """
     view = plan.view
-    rows = workspace.array("rows", (len(features), len(view.order)), features.dtype)
+    rows = workspace.loan((len(features), len(view.order)), features.dtype)
     margins = np.zeros(sign.shape)
     for left, right in column_blocks(*rows.shape[::-1]):
         assert view.members is not None
@@ -74,11 +75,11 @@ def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map 
     plan : RowsPlan
     kernel : Kernel
     workspace : Workspace
-        Holds the rows of the result.
+        Lends the rows of the result.
     each : callable
         `map`, or one that runs in parallel: the pieces are the same.
     """
-    out = workspace.array("rows", (len(plan.slots), len(plan.order)), plan.members.dtype)
+    out = workspace.loan((len(plan.slots), len(plan.order)), plan.members.dtype)
 
     def fill(start: int) -> None:
         stop = min(start + PIECE, len(plan.slots))

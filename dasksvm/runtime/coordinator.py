@@ -1,0 +1,204 @@
+"""The actor that owns the learner: it asks the workers for tiles, takes the results in sequence, and reports.
+
+Its synchronous methods run one at a time on the worker's actor thread; the async ones answer on the event loop meanwhile, from
+what is published and never written again. A task that called a synchronous method while `advance` waits for it would
+wait for ever.
+"""
+
+import sys
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from distributed import get_worker
+
+from dasksvm.blas import one_thread
+from dasksvm.data.sources import DaskSource, Examples
+from dasksvm.local import with_helper
+from dasksvm.runtime.dispatch import Dispatch
+from dasksvm.runtime.wire import Introduction, Options, Order, Orders, Post, Report, Timings
+from dasksvm.solver.features import Features
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.memory import Workspace
+from dasksvm.solver.messages import Plan, Progress, RowsPlan, ScorePlan
+from dasksvm.solver.tiles import member_rows
+
+# Multiply-adds of a tile that take about 10 ms: a task should not be smaller, or its own cost shows.
+TASK_WORK = 1e9
+# What a kernel value costs beside its products.
+VALUE_WORK = 30
+PROFILED = (
+    "the workers run Dask's statistical profiler, which on Python 3.11 can end a worker that runs compiled code: start them with "
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=false."
+)
+
+
+class Coordinator:
+    """A thin shell around a learner; lives as an actor on one worker of the cluster.
+
+    Parameters
+    ----------
+    run : str
+    options : Options
+    """
+
+    def __init__(self, run: str, options: Options) -> None:
+        self.options = options
+        self.post = Post(run, get_worker().address, f"dasksvm-coordinator-{run}")
+        self.timings = Timings()
+        self._published: dict[int, Plan] = {}
+        self._unsent: list[ScorePlan] = []
+        self._queue: deque[Plan] = deque()
+        self._seconds = 0.0
+        self._progress: Progress | None = None
+        self._workspace = Workspace()
+        self._closed = False
+
+    # Called by the driver, one at a time
+
+    def begin(self, learner: Learner, examples: Examples) -> list[str]:
+        """Take over a learner that has been fed, wherever it stands; return what the user should be warned of."""
+        self.learner, self.examples = learner, examples
+        self._dispatch = Dispatch(self.post, self.options, self.timings, examples.source)
+        self._wanted([*learner.pending(), *learner.plans()])
+        profiled = sys.version_info[:2] == (3, 11) and "profile" in get_worker().periodic_callbacks
+        return [PROFILED] if profiled else []
+
+    def advance(self, seconds: float, stop: bool) -> Report:
+        """Go on for about so many seconds; errors come in the report, so that a lost worker can be told from them."""
+        start = perf_counter()
+        entries: list[tuple[Progress, float]] = []
+        error: Exception | None = None
+        cores = get_worker().state.nthreads
+        with one_thread(), ThreadPoolExecutor(1, "dasksvm-helper") if cores > 1 else nullcontext() as helper:
+            try:
+                if stop:
+                    self.learner.stop()
+                if helper is not None:
+                    self.learner.share_work(partial(with_helper, helper))
+                while self._queue and not self._closed and perf_counter() - start < seconds:
+                    progress = self._step(start + seconds)
+                    if progress is not None:
+                        entries.append((progress, self._seconds + perf_counter() - start))
+            except Exception as raised:  # reported to the driver, which raises it
+                error = raised
+            finally:
+                self.learner.share_work(map)
+        self._seconds += perf_counter() - start
+        done = not self._queue
+        if done:
+            entries.append((self.learner.progress(), self._seconds))
+        return Report(entries, done, error, replace(self.timings, seconds=self._seconds))
+
+    def conclude(self) -> Learner:
+        """Give the learner back, without its kernel rows."""
+        self.learner.expansion.release_rows()
+        return self.learner
+
+    def _step(self, deadline: float) -> Progress | None:
+        """Apply the next result, if it comes in time."""
+        first = self._queue[0]
+        if isinstance(first, RowsPlan):
+            before = perf_counter()
+            progress = self.learner.take(member_rows(first, self.learner.settings.kernel, self._workspace))
+        else:
+            if self._unsent and self._unsent[0] is first:
+                self._send(everything=True)
+            batch = self._dispatch.wait(first.sequence, deadline)
+            before = perf_counter()
+            if batch is None:
+                return None
+            progress = self.learner.take(batch)
+        self._queue.popleft()
+        del self._published[first.sequence]
+        new = self.learner.plans()
+        self.timings.taking += perf_counter() - before
+        self._wanted(new)
+        self._progress = progress
+        return progress
+
+    def _wanted(self, plans: list[Plan]) -> None:
+        """Publish new plans and send those that fill a task; the last ones of a pass are sent as they are."""
+        for plan in plans:
+            self._published[plan.sequence] = plan
+            self._queue.append(plan)
+            if isinstance(plan, ScorePlan):
+                self._unsent.append(plan)
+        self._send(everything=not plans)
+
+    def _send(self, everything: bool) -> None:
+        """Send the plans that wait in groups: as large as leaves every worker two tasks, larger while tiles are small."""
+        lookahead = self.learner.settings.lookahead
+        least = max(lookahead // (2 * self._dispatch.slots()), 1)
+        while self._unsent:
+            group: list[ScorePlan] = []
+            work = 0.0
+            for plan in self._unsent:
+                small = work < TASK_WORK and len(group) < lookahead // 2
+                if not (len(group) < least or small):
+                    break
+                group.append(plan)
+                work += self._work(plan)
+            if not everything and len(group) < least:
+                return
+            if not everything and len(group) == len(self._unsent) < lookahead // 2 and work < TASK_WORK:
+                return
+            self._unsent = self._unsent[len(group) :]
+            self._dispatch.send(tuple(plan.sequence for plan in group), [plan.rows - self.examples.base for plan in group])
+
+    def _work(self, plan: ScorePlan) -> float:
+        width = 0 if plan.view.members is None else plan.view.members.width
+        return float(len(plan.rows) * len(plan.view.order) * (width + VALUE_WORK))
+
+    # Called by workers and by anyone who wants to know, at any time
+
+    async def introduction(self) -> Introduction:
+        """Tell a worker what it needs before its first tile."""
+        examples = self.examples
+        reads = not isinstance(examples.source, DaskSource)
+        return Introduction(
+            kernel=self.learner.settings.kernel,
+            form=examples.form,
+            chunks=examples.source.chunks,
+            base=examples.base,
+            boxes=examples.boxes,
+            source=examples.source if reads else None,
+            columns=examples.columns if reads else None,
+        )
+
+    async def orders(self, sequences: tuple[int, ...], held: dict[int, int]) -> Orders | None:
+        """Give the plans of a task with the members that the worker lacks; None when a plan is done with."""
+        plans = [self._published.get(sequence) for sequence in sequences]
+        orders: list[Order] = []
+        stores: dict[int, Features] = {}
+        for plan in plans:
+            if not isinstance(plan, ScorePlan) or self._closed:
+                return None
+            members, generation = plan.view.members, plan.view.generation
+            if members is not None and len(members) >= len(stores.get(generation, ())):
+                stores[generation] = members
+            labels = self.examples.labels(plan.rows) if isinstance(self.examples.source, DaskSource) else None
+            slots = 0 if members is None else len(members)
+            orders.append(Order(plan.sequence, plan.rows, replace(plan.view, members=None), slots, labels))
+        missing = {
+            generation: members.part(held.get(generation, 0), len(members))
+            for generation, members in stores.items()
+            if len(members) > held.get(generation, 0) or generation not in held
+        }
+        return Orders(orders, missing)
+
+    async def status(self) -> dict[str, Any]:
+        """Tell where the run stands."""
+        progress = {} if self._progress is None else self._progress.as_dict()
+        return {"run": self.post.run, "queued": len(self._queue), "closed": self._closed, **progress}
+
+    async def close(self) -> None:
+        """Ask for nothing more; what is on its way is forgotten."""
+        self._closed = True
+        if hasattr(self, "_dispatch"):
+            self._dispatch.close()
+

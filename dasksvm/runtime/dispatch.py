@@ -1,0 +1,221 @@
+"""Sending batches to the workers and having them back: at most once each, whatever happens to a worker."""
+
+import asyncio
+from collections import OrderedDict, deque
+from concurrent.futures import CancelledError
+from threading import Condition
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from distributed import Future, KilledWorker, get_client, get_worker
+from distributed.client import FutureCancelledError
+from distributed.comm import CommClosedError
+
+from dasksvm.data.sources import DaskSource, Source
+from dasksvm.runtime.tasks import score_batches
+from dasksvm.runtime.wire import Options, Post, Scored, Timings
+from dasksvm.solver.features import Ints
+from dasksvm.solver.messages import CandidateBatch
+
+# What a lost worker, a lost connection or a chunk that cannot be read just now looks like.
+PASSING = (OSError, TimeoutError, CommClosedError, CancelledError, FutureCancelledError, KilledWorker, asyncio.TimeoutError)
+# A batch is late after so many times what the slowest of the last ones took.
+LATE_FACTOR = 5.0
+RECENT = 32
+# Until the first result, a worker may have to compile.
+PATIENCE = 120.0
+# A worker that was late is left alone for so long.
+SUSPICION = 30.0
+WORKERS_REFRESH = 2.0
+KEPT_BLOCKS = 3
+
+
+class _Task:
+    """Some batches that were sent together."""
+
+    def __init__(self, sequences: tuple[int, ...], rows: list[Ints]) -> None:
+        self.sequences = sequences
+        self.rows = rows
+        self.attempts = 0
+        self.sent = 0.0
+        self.futures: dict[str, Future] = {}
+
+
+class Dispatch:
+    """The tasks of a run that are on their way.
+
+    Parameters
+    ----------
+    post : Post
+    options : Options
+    timings : Timings
+        Written to.
+    source : Source
+        Of a Dask array, whose chunks are computed on the cluster and go with the tasks.
+    """
+
+    def __init__(self, post: Post, options: Options, timings: Timings, source: Source) -> None:
+        self.post, self.options, self.timings = post, options, timings
+        self._client = get_client()
+        self._own = get_worker().address
+        self._blocks = _Blocks(source, self._client, options) if isinstance(source, DaskSource) else None
+        self._tasks: dict[int, _Task] = {}
+        self._arrived: dict[int, CandidateBatch] = {}
+        self._lost: deque[_Task] = deque()
+        self._failed: Exception | None = None
+        self._news = Condition()
+        self._took: deque[float] = deque(maxlen=RECENT)
+        self._suspects: dict[str, float] = {}
+        self._workers: dict[str, int] = {}
+        self._refreshed = -np.inf
+        self._closed = False
+
+    def slots(self) -> int:
+        """Tell how many tasks run at a time, about."""
+        others = [threads for address, threads in self._known().items() if address != self._own]
+        return max(sum(others), 1)
+
+    def _known(self) -> dict[str, int]:
+        now = perf_counter()
+        if now - self._refreshed > WORKERS_REFRESH:
+            self._workers, self._refreshed = dict(self._client.nthreads()), now
+        return self._workers
+
+    def _where(self) -> dict[str, Any]:
+        """Restrict a task: not to the coordinator's own worker, not to one that was late, while there are others."""
+        where: dict[str, Any] = {"resources": {"compute": 1}} if self.options.resources else {}
+        now = perf_counter()
+        self._suspects = {address: until for address, until in self._suspects.items() if until > now}
+        if self._suspects or not self.options.resources:
+            shunned = {*self._suspects, *(() if self.options.resources else (self._own,))}
+            others = [address for address in self._known() if address not in shunned]
+            where |= {"workers": others, "allow_other_workers": True} if others else {}
+        return where
+
+    def send(self, sequences: tuple[int, ...], rows: list[Ints]) -> None:
+        """Send some batches as one task."""
+        task = _Task(sequences, rows)
+        for sequence in sequences:
+            self._tasks[sequence] = task
+        self._submit(task)
+
+    def _submit(self, task: _Task) -> None:
+        before = perf_counter()
+        task.attempts += 1
+        task.sent = before
+        key = f"dasksvm-score-{self.post.run}-{task.sequences[0]}-{task.attempts}"
+        blocks = {} if self._blocks is None else self._blocks.of(np.concatenate(task.rows))
+        future = self._client.submit(
+            score_batches, self.post, task.sequences, blocks, key=key, pure=False, retries=0, **self._where()
+        )
+        task.futures[key] = future
+        self._client.loop.add_callback(self._collect, task, key, future)
+        self.timings.tasks += 1
+        self.timings.repeats += task.attempts > 1
+        self.timings.submitting += perf_counter() - before
+
+    async def _collect(self, task: _Task, key: str, future: Future) -> None:
+        """Fetch a result when it is there; runs on the worker's event loop, while the solver works."""
+        scored: Scored | None = None
+        error: Exception | None = None
+        try:
+            scored = await self._client.gather(future, direct=True, asynchronous=True)
+        except Exception as raised:  # judged in `wait`, on the solver's thread
+            error = raised
+        finally:
+            task.futures.pop(key, None)
+        with self._news:
+            if self._closed:
+                return
+            if scored is not None:
+                self._take_in(task, scored)
+            elif self._open(task) and not task.futures:
+                if error is not None and (not isinstance(error, PASSING) or task.attempts >= self.options.attempts):
+                    self._failed = error
+                else:
+                    self._lost.append(task)
+            self._news.notify_all()
+
+    def _open(self, task: _Task) -> bool:
+        return any(self._tasks.get(sequence) is task for sequence in task.sequences)
+
+    def _take_in(self, task: _Task, scored: Scored) -> None:
+        self._suspects.pop(scored.worker, None)
+        self._took.append(perf_counter() - task.sent)
+        self.timings.pulling += scored.pulling
+        self.timings.reading += scored.reading
+        self.timings.tiling += scored.tiling
+        for batch in scored.batches:
+            self.timings.received += batch.rows.nbytes + sum(a.nbytes for a in batch.features.arrays().values())
+            if self._tasks.get(batch.sequence) is task:
+                self._arrived[batch.sequence] = batch
+
+    def wait(self, sequence: int, deadline: float) -> CandidateBatch | None:
+        """Wait for a batch until the deadline; ask for it again when it is late or was lost."""
+        start = perf_counter()
+        task = self._tasks[sequence]
+        try:
+            while perf_counter() < deadline and not self._closed:
+                with self._news:
+                    if self._failed is not None:
+                        raise self._failed
+                    if sequence in self._arrived:
+                        del self._tasks[sequence]
+                        return self._arrived.pop(sequence)
+                    again = self._lost.popleft() if self._lost else None
+                    if again is None and task.sent + self._patience() < perf_counter():
+                        again = task
+                    if again is None:
+                        self._news.wait(min(deadline - perf_counter(), 0.05))
+                if again is not None:
+                    self._repeat(again)
+            return None
+        finally:
+            self.timings.waiting += perf_counter() - start
+
+    def _patience(self) -> float:
+        return max(self.options.late_after, LATE_FACTOR * max(self._took)) if self._took else PATIENCE
+
+    def _repeat(self, task: _Task) -> None:
+        """Send a task again under a new key, away from the workers that have it now."""
+        keys = list(task.futures)
+        if keys:
+            processing = self._client.processing()
+            holders = self._client.who_has(list(task.futures.values()))
+            late = {address for address, mine in processing.items() if set(mine) & set(keys)}
+            late.update(address for addresses in holders.values() for address in addresses)
+            self._suspects |= dict.fromkeys(late, perf_counter() + SUSPICION)
+        self._submit(task)
+
+    def close(self) -> None:
+        """Forget all tasks."""
+        with self._news:
+            self._closed = True
+            futures = [future for task in self._tasks.values() for future in task.futures.values()]
+            self._tasks.clear()
+            self._arrived.clear()
+            self._news.notify_all()
+        for future in futures:
+            future.release()
+
+
+class _Blocks:
+    """Chunks of a Dask array, computed on the cluster when they are first needed; the last few are kept there."""
+
+    def __init__(self, source: DaskSource, client: Any, options: Options) -> None:
+        self._source = source
+        self._client = client
+        self._where = {"resources": {"compute": 1}} if options.resources else {}
+        self._kept: OrderedDict[int, Future] = OrderedDict()
+
+    def of(self, rows: Ints) -> dict[int, Future]:
+        """Give the futures of the chunks that hold some rows."""
+        wanted = [int(at) for at in self._source.chunks_of(rows)]
+        for at in wanted:
+            if at not in self._kept:
+                self._kept[at] = self._client.compute(self._source.checked(at), **self._where)
+            self._kept.move_to_end(at)
+        while len(self._kept) > max(KEPT_BLOCKS, len(wanted)):
+            self._kept.popitem(last=False)
+        return {at: self._kept[at] for at in wanted}

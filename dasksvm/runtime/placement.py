@@ -1,0 +1,76 @@
+"""Where the coordinator goes, and what has to be there before a run begins."""
+
+from time import monotonic, sleep
+from typing import Any
+
+from distributed import Client, Future, Worker
+
+from dasksvm import config
+from dasksvm.runtime.cluster import COMPUTE, COORDINATOR
+from dasksvm.runtime.coordinator import Coordinator
+from dasksvm.runtime.wire import Options
+
+POLL = 0.1
+
+
+def place(client: Client, run: str) -> Future:
+    """Create the coordinator of a run on a worker of the cluster.
+
+    Where workers offer the resources `coordinator` and `compute`, it goes where the former is and tiles go where the latter is;
+    on a cluster without them it goes to any worker, and tiles to the others while there are others.
+
+    Raises
+    ------
+    RuntimeError
+        When what is needed has not come within `dasksvm.worker-timeout`; it says what is missing.
+    """
+    give_up = monotonic() + config.seconds_of("worker-timeout")
+    while True:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        missing = _missing(workers)
+        if missing is None:
+            break
+        if monotonic() > give_up:
+            raise RuntimeError(missing)
+        sleep(POLL)
+    coordinators = _offering(workers, COORDINATOR)
+    address = _least_busy(client, coordinators or list(workers))
+    options = Options(
+        resources=bool(coordinators),
+        late_after=config.seconds_of("late-after"),
+        attempts=int(config.get("attempts")),
+    )
+    key = f"dasksvm-coordinator-{run}"
+    resources = {COORDINATOR: 1} if coordinators else None
+    return client.submit(
+        Coordinator, run, options, actor=True, key=key, workers=[address], resources=resources, allow_other_workers=False
+    )
+
+
+def _offering(workers: dict[str, Any], resource: str) -> list[str]:
+    return [address for address, about in workers.items() if about["resources"].get(resource, 0) >= 1]
+
+
+def _missing(workers: dict[str, Any]) -> str | None:
+    """Say what a run lacks on these workers."""
+    if not workers:
+        return "the cluster has no workers."
+    for needed, other in ((COORDINATOR, COMPUTE), (COMPUTE, COORDINATOR)):
+        if _offering(workers, other) and not _offering(workers, needed):
+            return (
+                f"workers offer the resource {other!r}, but none offers {needed!r}: start one with "
+                f"`dask worker ADDRESS --nthreads 1 --resources {needed}=1`, or all without resources."
+            )
+    return None
+
+
+def _least_busy(client: Client, addresses: list[str]) -> str:
+    """Choose the worker with the fewest actors: an actor does not hold the resource it asked for."""
+    if len(addresses) == 1:
+        return addresses[0]
+    actors = client.run(_actors, workers=addresses, on_error="ignore")
+    return min(actors, key=lambda address: (actors[address], address))
+
+
+def _actors(dask_worker: Worker) -> int:
+    return len(dask_worker.state.actors)

@@ -1,0 +1,143 @@
+"""The members' features that a worker keeps, one replica a run; it pulls what it lacks.
+
+A replica belongs to a worker, not to a process: with `processes=False` several workers share one.
+"""
+
+from asyncio import sleep
+from dataclasses import replace
+from threading import Lock, local
+from time import monotonic
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from distributed import Worker, get_worker
+from distributed.core import Status
+from distributed.protocol import to_serialize
+from distributed.utils import sync
+
+from dasksvm.data.chunked import ChunkedRows
+from dasksvm.data.sources import Examples
+from dasksvm.runtime.wire import Introduction, Order, Orders, Post
+from dasksvm.solver.features import Features, FeatureStore
+from dasksvm.solver.memory import Workspace
+from dasksvm.solver.messages import ScorePlan
+
+PULL_TIMEOUT = 30.0
+# Generations of the feature store that are kept: batches in flight may still refer to the one before.
+GENERATIONS = 2
+# Seconds after which a replica that nobody uses is dropped: its run has ended, or its driver has.
+IDLE = 30.0
+
+
+class Replica:
+    """What a worker knows of a run.
+
+    Parameters
+    ----------
+    post : Post
+    introduction : Introduction
+    """
+
+    def __init__(self, post: Post, introduction: Introduction) -> None:
+        self.post = post
+        self.introduction = introduction
+        self.used = monotonic()
+        self._stores: dict[int, FeatureStore] = {}
+        self._lock = Lock()
+        self._own = local()
+
+    @property
+    def workspace(self) -> Workspace:
+        """The memory of this thread."""
+        if not hasattr(self._own, "workspace"):
+            self._own.workspace = Workspace()
+        workspace: Workspace = self._own.workspace
+        return workspace
+
+    def pull(self, sequences: tuple[int, ...]) -> tuple[list[Order], list[ScorePlan]] | None:
+        """Fetch the plans of a task and the members that are missing here; None if the task is stale."""
+        with self._lock:
+            held = {generation: len(store) for generation, store in self._stores.items()}
+            answer: Orders | None = ask(self.post, "orders", sequences, held)
+            if answer is None:
+                return None
+            for generation, features in answer.features.items():
+                if generation in self._stores:
+                    self._stores[generation].append(features)
+                else:
+                    self._stores[generation] = FeatureStore(features)
+            plans = [ScorePlan(order.sequence, order.rows, self._complete(order)) for order in answer.orders]
+            for generation in sorted(self._stores)[:-GENERATIONS]:
+                del self._stores[generation]
+        return answer.orders, plans
+
+    def _complete(self, order: Order) -> Any:
+        if not order.slots:
+            return order.view
+        members: Features = self._stores[order.view.generation].view().part(0, order.slots)
+        return replace(order.view, members=members)
+
+    def examples(self, blocks: dict[int, Any]) -> Examples:
+        """Give the examples of a task: read by this worker, or from the blocks that came with the task."""
+        about = self.introduction
+        source: Any = about.source if about.source is not None else _Blocks(about.chunks, blocks)
+        columns: Any = about.columns
+        return Examples(source, about.form, columns, about.boxes, about.base)
+
+
+class _Blocks(ChunkedRows):
+    """Rows of some chunks that are here."""
+
+    def __init__(self, chunks: tuple[int, ...], blocks: dict[int, Any]) -> None:
+        super().__init__(chunks)
+        self.blocks = blocks
+
+    def _read(self, at: int) -> Any:
+        return self.blocks[at]
+
+
+RUNNING = (Status.init, Status.running, Status.paused, Status.closing_gracefully)
+_replicas: WeakKeyDictionary[Worker, dict[str, Replica]] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def replica_of(post: Post) -> Replica:
+    """Give this worker's replica for a run; made when the first task of the run comes."""
+    with _lock:
+        worker = get_worker()
+        runs = _replicas.setdefault(worker, {})
+        if post.run not in runs:
+            introduction: Introduction = ask(post, "introduction")
+            runs[post.run] = Replica(post, introduction)
+            worker.loop.add_callback(_drop_idle, worker, post.run)
+        runs[post.run].used = monotonic()
+        return runs[post.run]
+
+
+async def _drop_idle(worker: Worker, run: str) -> None:
+    """Drop a replica when nobody has used it for a while."""
+    while worker.status in RUNNING:
+        with _lock:
+            runs = _replicas.get(worker, {})
+            left = runs[run].used + IDLE - monotonic()
+            if left <= 0:
+                del runs[run]
+                return
+        await sleep(left)
+
+
+def ask(post: Post, method: str, *arguments: Any) -> Any:
+    """Call an async method of a coordinator from a task.
+
+    Not through an actor's proxy: on a worker that one holds a future, which fails with the actor and keeps it alive.
+    """
+    worker = get_worker()
+
+    async def call() -> Any:
+        wrapped = [to_serialize(argument) for argument in arguments]
+        return await worker.rpc(post.address).actor_execute(actor=post.key, function=method, args=wrapped, kwargs={})
+
+    answer = sync(worker.loop, call, callback_timeout=PULL_TIMEOUT)
+    if answer["status"] != "OK":
+        raise answer["exception"]
+    return answer["result"]

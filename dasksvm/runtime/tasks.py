@@ -1,0 +1,45 @@
+"""What the workers do. The result of a task is a function of the batches that it names, whoever computes it."""
+
+from time import perf_counter
+from typing import Any
+
+from distributed import get_worker
+
+from dasksvm.blas import one_thread
+from dasksvm.runtime.replica import replica_of
+from dasksvm.runtime.wire import Post, Scored
+from dasksvm.solver.messages import CandidateBatch
+from dasksvm.solver.tiles import score
+
+
+def score_batches(post: Post, sequences: tuple[int, ...], blocks: dict[int, Any]) -> Scored | None:
+    """Score some batches of a run; None when the coordinator does not want them any more.
+
+    Parameters
+    ----------
+    post : Post
+    sequences : tuple of int
+        Numbers of the batches; the plans are pulled from the coordinator.
+    blocks : dict of int to array
+        Chunks of the data that a worker cannot read by itself.
+    """
+    start = perf_counter()
+    replica = replica_of(post)
+    pulled = replica.pull(sequences)
+    if pulled is None:
+        return None
+    pulling = perf_counter() - start
+    examples = replica.examples(blocks)
+    batches: list[CandidateBatch] = []
+    reading = tiling = 0.0
+    for order, plan in zip(*pulled, strict=True):
+        before = perf_counter()
+        sign, bound = examples.labels(plan.rows) if order.labels is None else order.labels
+        features = examples.features(plan.rows)
+        read = perf_counter()
+        with one_thread():
+            kernel = replica.introduction.kernel
+            batches.append(score(plan, kernel, features, sign, bound, replica.workspace))
+        reading += read - before
+        tiling += perf_counter() - read
+    return Scored(get_worker().address, batches, pulling, reading, tiling)

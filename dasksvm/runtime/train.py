@@ -1,0 +1,139 @@
+"""Training on a cluster: place the coordinator, tick it, survive losses."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+from uuid import uuid4
+
+from distributed import Client
+from distributed.client import FutureCancelledError
+
+from dasksvm.callbacks import Watcher
+from dasksvm.data.sources import Examples
+from dasksvm.runtime.placement import place
+from dasksvm.runtime.wire import Report, Timings
+from dasksvm.solver import snapshot
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.messages import Progress
+
+logger = logging.getLogger("dasksvm")
+TICK = 0.25
+# A coordinator that does not answer for so long is lost. It may have to compile first.
+ANSWER_TIMEOUT = 180.0
+CLOSE_TIMEOUT = 5.0
+COORDINATORS = 4
+# What a call to an actor raises when its worker is gone; what the run itself raises comes in a report.
+LOST = (OSError, RuntimeError, TimeoutError, CancelledError, FutureCancelledError)
+
+
+class CoordinatorLost(RuntimeError):
+    """The worker that held the coordinator is gone or does not answer."""
+
+
+@contextmanager
+def connected(client: Any) -> Iterator[Client | None]:
+    """Give the client that is meant: itself, one for an address, the current one, or none."""
+    if isinstance(client, str):
+        with Client(client, direct_to_workers=True, set_as_default=False) as made:
+            yield made
+    elif client is not None:
+        yield client
+    else:
+        try:
+            yield Client.current()
+        except ValueError:
+            yield None
+
+
+def run(client: Client, learner: Learner, examples: Examples, watch: Watcher) -> tuple[Learner, Timings]:
+    """Run a learner that has been fed on a cluster.
+
+    Parameters
+    ----------
+    client : Client
+    learner : Learner
+    examples : Examples
+    watch : callable
+        As for `LocalExecutor.run`.
+
+    Returns
+    -------
+    learner : Learner
+        Where the run ended, without kernel rows.
+    timings : Timings
+    """
+    audience = _Audience(watch)
+    name = uuid4().hex[:8]
+    before = snapshot.state(learner)
+    for attempt in range(COORDINATORS):
+        try:
+            fresh = learner if attempt == 0 else snapshot.restore(learner.settings, before)
+            ended, timings = _attempt(client, f"{name}-{attempt}", fresh, examples, audience)
+            return ended, replace(timings, seconds=audience.seconds())
+        except CoordinatorLost as lost:
+            if attempt == COORDINATORS - 1:
+                raise
+            logger.warning("run %s lost its coordinator and begins again: %s", name, lost)
+    raise AssertionError
+
+
+class _Audience:
+    """Tells the watcher what happened, once: a coordinator that begins again makes the same steps."""
+
+    def __init__(self, watch: Watcher) -> None:
+        self._watch = watch
+        self._start = perf_counter()
+        self._told = self._at = 0
+
+    def seconds(self) -> float:
+        return perf_counter() - self._start
+
+    def begin(self) -> None:
+        self._at = 0
+
+    def tell(self, entries: list[tuple[Progress, float]]) -> bool:
+        stop = False
+        for progress, _ in entries:
+            self._at += 1
+            if self._at > self._told:
+                self._told = self._at
+                stop |= self._watch(progress, self.seconds())
+        return stop
+
+
+def _attempt(
+    client: Client, name: str, learner: Learner, examples: Examples, audience: _Audience
+) -> tuple[Learner, Timings]:
+    """Run a learner under one coordinator."""
+    future = place(client, name)
+    coordinator = None
+    try:
+        coordinator = _answer(future)
+        for text in _answer(coordinator.begin(learner, examples)):
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+        audience.begin()
+        stop = False
+        while True:
+            report: Report = _answer(coordinator.advance(TICK, stop))
+            stop = audience.tell(report.entries)
+            if report.error is not None:
+                raise report.error
+            if report.done:
+                return _answer(coordinator.conclude()), report.timings
+    finally:
+        if coordinator is not None:
+            with suppress(Exception):
+                coordinator.close().result(timeout=CLOSE_TIMEOUT)
+        future.release()
+
+
+def _answer(asked: Any) -> Any:
+    try:
+        return asked.result(timeout=ANSWER_TIMEOUT)
+    except LOST as error:
+        raise CoordinatorLost(f"{type(error).__name__}: {error}") from error

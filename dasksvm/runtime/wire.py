@@ -1,0 +1,176 @@
+"""What goes between the driver, the coordinator and the workers, beside the messages of the learner."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.data.sources import Form, Labels, Source
+from dasksvm.solver.features import Features, Ints
+from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.messages import CandidateBatch, Progress, View
+
+
+@dataclass(frozen=True)
+class Post:
+    """Where the coordinator of a run is reached.
+
+    Attributes
+    ----------
+    run : str
+        Of this attempt: a coordinator that replaces a lost one begins another.
+    address, key : str
+        Of its worker; of the actor.
+    """
+
+    run: str
+    address: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What a worker has to know of a run before its first tile.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    form : Form
+    chunks : tuple of int
+        Rows of each chunk of the data.
+    base : int
+        Id of the first row.
+    boxes : ndarray of shape (2,)
+        C of each class.
+    source, columns : Source and Labels, or None
+        Rows and labels that a worker reads by itself; None where they come with each task.
+    """
+
+    kernel: Kernel
+    form: Form
+    chunks: tuple[int, ...]
+    base: int
+    boxes: NDArray[np.float64]
+    source: Source | None
+    columns: Labels | None
+
+
+@dataclass(frozen=True)
+class Order:
+    """A score plan on its way to a worker, without the members' features.
+
+    Attributes
+    ----------
+    sequence : int
+    rows : ndarray of int64, shape (m,)
+    view : View
+    slots : int
+        Slots of the view's generation that it may refer to.
+    labels : pair of ndarrays of shape (1, m), or None
+        Signs and boxes, where the worker cannot read them.
+    """
+
+    sequence: int
+    rows: Ints
+    view: View
+    slots: int
+    labels: tuple[NDArray[np.float64], NDArray[np.float64]] | None
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What a worker pulls for a task: the plans, and the members' features that it lacks, by generation."""
+
+    orders: list[Order]
+    features: dict[int, Features]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a task gives back.
+
+    Attributes
+    ----------
+    worker : str
+        Its address.
+    batches : list of CandidateBatch
+    pulling, reading, tiling : float
+        Seconds.
+    """
+
+    worker: str
+    batches: list[CandidateBatch]
+    pulling: float
+    reading: float
+    tiling: float
+
+
+@dataclass(frozen=True)
+class Options:
+    """Operational settings of a run; the model does not depend on them.
+
+    Attributes
+    ----------
+    resources : bool
+        Whether the cluster marks its workers with the resources `coordinator` and `compute`.
+    late_after : float
+        Seconds after which the oldest batch is asked for a second time, at the earliest.
+    attempts : int
+        Times that a task is submitted before its error is the error of the run.
+    """
+
+    resources: bool
+    late_after: float
+    attempts: int
+
+
+@dataclass
+class Timings:
+    """Where the time of a run went, in seconds, and what it moved.
+
+    Attributes
+    ----------
+    seconds : float
+        Of the whole run, as the driver sees it.
+    waiting, taking, submitting : float
+        Of the coordinator: without a batch to apply, applying results, sending tasks.
+    pulling, reading, tiling : float
+        Of the workers, all together: waiting for members, reading rows, computing tiles.
+    tasks, repeats : int
+        Tasks sent; those among them that were sent for a batch that had been asked for before.
+    received : int
+        Bytes of kernel rows and features that came to the coordinator.
+    """
+
+    seconds: float = 0.0
+    waiting: float = 0.0
+    taking: float = 0.0
+    submitting: float = 0.0
+    pulling: float = 0.0
+    reading: float = 0.0
+    tiling: float = 0.0
+    tasks: int = 0
+    repeats: int = 0
+    received: int = 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the coordinator did in one `advance`.
+
+    Attributes
+    ----------
+    entries : list of (Progress, float)
+        Progress after each result, and the seconds since the coordinator began.
+    done : bool
+    error : Exception or None
+        What ended the run early.
+    timings : Timings
+        Since the coordinator began.
+    """
+
+    entries: list[tuple[Progress, float]] = field(default_factory=list)
+    done: bool = False
+    error: Any = None
+    timings: Timings = field(default_factory=Timings)
