@@ -26,6 +26,7 @@ def one_thread() -> Iterator[None]:
     global _users, _limit
     with _lock:
         if _users == 0:
+            _claim()
             _limit = _controller().limit(limits=1, user_api="blas")
         _users += 1
     try:
@@ -34,4 +35,13 @@ def one_thread() -> Iterator[None]:
         with _lock:
             _users -= 1
             if _users == 0:
+                _claim()
                 _limit.restore_original_limits()
+                _claim()
+
+
+def _claim() -> None:
+    """Let this thread set the number of OpenBLAS's threads: from 3.7 on threadpoolctl heeds the first one that did, only."""
+    for library in _controller().lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)

@@ -1,5 +1,6 @@
 """What every online solver shares: passes over the examples, here or on a cluster, and what is published after them."""
 
+import copy
 import sys
 import warnings
 from collections.abc import Sequence
@@ -141,6 +142,17 @@ class OnlineClassifier(KernelClassifier):
     def _forget(self) -> Self:
         self.__dict__.pop("_running", None)
         return super()._forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without the client, which belongs to this process; an address goes along."""
+        state: dict[str, Any] = super().__getstate__()
+        return state if isinstance(state["client"], str) else state | {"client": None}
+
+    def __sklearn_clone__(self) -> Self:
+        """Clone with the same client, which cannot be copied."""
+        bare = copy.copy(self)
+        clone: Self = super(OnlineClassifier, bare).__sklearn_clone__()
+        return clone.set_params(client=self.client)
 
     # From the door to the learner and back
 

@@ -8,14 +8,14 @@ from distributed import Nanny, Scheduler, SpecCluster, Worker
 
 COORDINATOR, COMPUTE = "coordinator", "compute"
 # Set before NumPy loads. Huge pages are slow to get on virtual machines, and buffers of kernel rows come and go.
-ENVIRONMENT = {"NUMPY_MADVISE_HUGEPAGE": 0, "MALLOC_TRIM_THRESHOLD_": 1 << 30}
+ENVIRONMENT = {"NUMPY_MADVISE_HUGEPAGE": 0, "MALLOC_TRIM_THRESHOLD_": 1 << 30, "MALLOC_MMAP_THRESHOLD_": 1 << 25}
 
 
 def local_cluster(
     workers: int = 2,
     *,
     processes: bool = True,
-    coordinator_threads: int = 1,
+    coordinator_threads: int = 2,
     memory_limit: int | str = "auto",
     dashboard_address: str = ":0",
     asynchronous: bool = False,
@@ -28,8 +28,8 @@ def local_cluster(
         Workers for tiles, with one thread each.
     processes : bool, default=True
         Whether workers are processes of their own; False: threads of this one, which share memory.
-    coordinator_threads : int, default=1
-        With 2, the coordinator shares the work on its cache between two threads.
+    coordinator_threads : int, default=2
+        With 2 it shares the work on its kernel rows between two threads.
     memory_limit : int or str, default="auto"
         Of each worker.
     dashboard_address : str, default=":0"

@@ -125,6 +125,7 @@ class Dispatch:
             error = raised
         finally:
             task.futures.pop(key, None)
+            future.release()
         with self._news:
             if self._closed:
                 return
@@ -198,6 +199,8 @@ class Dispatch:
             self._news.notify_all()
         for future in futures:
             future.release()
+        if self._blocks is not None:
+            self._blocks.release()
 
 
 class _Blocks:
@@ -219,3 +222,9 @@ class _Blocks:
         while len(self._kept) > max(KEPT_BLOCKS, len(wanted)):
             self._kept.popitem(last=False)
         return {at: self._kept[at] for at in wanted}
+
+    def release(self) -> None:
+        """Let the cluster forget the chunks."""
+        for future in self._kept.values():
+            future.release()
+        self._kept.clear()

@@ -98,20 +98,23 @@ class _Blocks(ChunkedRows):
 
 RUNNING = (Status.init, Status.running, Status.paused, Status.closing_gracefully)
 _replicas: WeakKeyDictionary[Worker, dict[str, Replica]] = WeakKeyDictionary()
+# Taken on the event loop too: never held while something is awaited.
 _lock = Lock()
 
 
 def replica_of(post: Post) -> Replica:
     """Give this worker's replica for a run; made when the first task of the run comes."""
+    worker = get_worker()
     with _lock:
-        worker = get_worker()
-        runs = _replicas.setdefault(worker, {})
-        if post.run not in runs:
-            introduction: Introduction = ask(post, "introduction")
-            runs[post.run] = Replica(post, introduction)
+        replica = _replicas.setdefault(worker, {}).get(post.run)
+    if replica is None:
+        made = Replica(post, ask(post, "introduction"))
+        with _lock:
+            replica = _replicas[worker].setdefault(post.run, made)
+        if replica is made:
             worker.loop.add_callback(_drop_idle, worker, post.run)
-        runs[post.run].used = monotonic()
-        return runs[post.run]
+    replica.used = monotonic()
+    return replica
 
 
 async def _drop_idle(worker: Worker, run: str) -> None:

@@ -129,7 +129,8 @@ def _attempt(
         if coordinator is not None:
             with suppress(Exception):
                 coordinator.close().result(timeout=CLOSE_TIMEOUT)
-        future.release()
+        # A release would wait for the garbage collector: the proxy is part of a cycle.
+        client.cancel(future, force=True)
 
 
 def _answer(asked: Any) -> Any:
