@@ -6,9 +6,13 @@ from typing import Any
 __version__ = "0.1.0"
 __all__ = ["Dataset", "KernelModel", "LaSVC", "Run", "__version__", "train"]
 
-_HOMES = {"Dataset": "dasksvm.data", "LaSVC": "dasksvm.estimators",
+_HOMES = {
+    "Dataset": "dasksvm.data",
+    "LaSVC": "dasksvm.estimators",
     "Run": "dasksvm.estimators.training",
-    "train": "dasksvm.estimators.training", "KernelModel": "dasksvm.model"}
+    "train": "dasksvm.estimators.training",
+    "KernelModel": "dasksvm.model",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dasksvm.solver import snapshot
-from dasksvm.solver.memory import Workspace
 from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import RowsPlan
 from dasksvm.solver.tiles import member_rows, score
 from tests.helpers import Rows, blobs, coefficients, learner_for, run

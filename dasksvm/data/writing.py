@@ -218,7 +218,9 @@ def _write_group(
         "class_type": rows.classes.dtype.str,
         "class_counts": np.bincount(rows.codes, minlength=len(rows.classes)).tolist(),
         "features": {name: getattr(statistics, name).tolist() for name in ("mean", "variance", "minimum", "maximum")},
-        "scaling": None if scaling is None else {name: getattr(scaling, name).tolist() for name in ("offset", "factor")},
+        "scaling": None
+        if scaling is None
+        else {name: getattr(scaling, name).tolist() for name in ("offset", "factor")},
         "shuffled": shuffle,
         "weighted": rows.weighted,
         "origin": rows.origin,

@@ -209,7 +209,9 @@ class OnlineClassifier(KernelClassifier):
         self.support_ = source.data.source_rows(rows) if isinstance(source, DatasetSource) and base == 0 else rows
         self.n_support_ = np.array([np.sum(sign[0] < 0), np.sum(sign[0] > 0)], np.int32)
         intercepts = learner.extremes.mean(axis=1)
-        self.model_ = KernelModel(learner.settings.kernel, vectors, alpha, intercepts, self.classes_, examples.form.scaling)
+        self.model_ = KernelModel(
+            learner.settings.kernel, vectors, alpha, intercepts, self.classes_, examples.form.scaling
+        )
         self.support_vectors_ = vectors
         self.dual_coef_ = alpha
         self.intercept_ = intercepts

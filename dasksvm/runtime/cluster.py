@@ -1,14 +1,38 @@
 """A cluster on this machine: one worker for the coordinator, the others for tiles, each marked with what it offers."""
 
 import logging
+from copy import deepcopy
 from typing import Any
 
 import dask.config
 from distributed import Nanny, Scheduler, SpecCluster, Worker
 
 COORDINATOR, COMPUTE = "coordinator", "compute"
-# Set before NumPy loads. Huge pages are slow to get on virtual machines, and buffers of kernel rows come and go.
-ENVIRONMENT = {"NUMPY_MADVISE_HUGEPAGE": 0, "MALLOC_TRIM_THRESHOLD_": 1 << 30, "MALLOC_MMAP_THRESHOLD_": 1 << 25}
+# The profiler can end a worker of Python 3.11 that runs compiled code. The environment is set before NumPy loads: huge pages are
+# slow to get on virtual machines, and the buffers of kernel rows, which come and go, should not be fetched page by page each time.
+SETTINGS = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.nanny.pre-spawn-environ.NUMPY_MADVISE_HUGEPAGE": 0,
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 1 << 30,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 1 << 25,
+}
+
+
+class _Worker(Worker):
+    """A worker with these settings, whenever it is started."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        with dask.config.set(SETTINGS):
+            super().__init__(*arguments, **options)
+
+
+class _Nanny(Nanny):
+    """A nanny whose workers have these settings, the ones that it restarts too."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        with dask.config.set(SETTINGS):
+            super().__init__(*arguments, **options)
+            self.config = deepcopy(self.config)
 
 
 def local_cluster(
@@ -48,14 +72,15 @@ def local_cluster(
     common |= {"silence_logs": logging.WARNING} if processes else {}
 
     def spec(threads: int, **resources: int) -> dict[str, Any]:
-        return {"cls": Nanny if processes else Worker, "options": {**common, "nthreads": threads, "resources": resources}}
+        return {
+            "cls": _Nanny if processes else _Worker,
+            "options": {**common, "nthreads": threads, "resources": resources},
+        }
 
     compute = spec(1, compute=1)
     specs = {COORDINATOR: spec(coordinator_threads, coordinator=1), **dict.fromkeys(range(workers), compute)}
     address = {"protocol": "tcp://", "host": "127.0.0.1"} if processes else {"protocol": "inproc://"}
     scheduler = {"cls": Scheduler, "options": {**address, "dashboard_address": dashboard_address}}
-    environment = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in ENVIRONMENT.items()}
-    with dask.config.set({"distributed.worker.profile.enabled": False, **environment}):
-        return SpecCluster(
-            scheduler=scheduler, workers=specs, worker=compute, asynchronous=asynchronous, silence_logs=logging.WARNING
-        )
+    return SpecCluster(
+        scheduler=scheduler, workers=specs, worker=compute, asynchronous=asynchronous, silence_logs=logging.WARNING
+    )

@@ -148,7 +148,9 @@ class Coordinator:
             if not everything and len(group) == len(self._unsent) < lookahead // 2 and work < TASK_WORK:
                 return
             self._unsent = self._unsent[len(group) :]
-            self._dispatch.send(tuple(plan.sequence for plan in group), [plan.rows - self.examples.base for plan in group])
+            self._dispatch.send(
+                tuple(plan.sequence for plan in group), [plan.rows - self.examples.base for plan in group]
+            )
 
     def _work(self, plan: ScorePlan) -> float:
         width = 0 if plan.view.members is None else plan.view.members.width
@@ -201,4 +203,3 @@ class Coordinator:
         self._closed = True
         if hasattr(self, "_dispatch"):
             self._dispatch.close()
-

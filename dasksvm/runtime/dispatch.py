@@ -19,7 +19,15 @@ from dasksvm.solver.features import Ints
 from dasksvm.solver.messages import CandidateBatch
 
 # What a lost worker, a lost connection or a chunk that cannot be read just now looks like.
-PASSING = (OSError, TimeoutError, CommClosedError, CancelledError, FutureCancelledError, KilledWorker, asyncio.TimeoutError)
+PASSING = (
+    OSError,
+    TimeoutError,
+    CommClosedError,
+    CancelledError,
+    FutureCancelledError,
+    KilledWorker,
+    asyncio.TimeoutError,
+)
 # A batch is late after so many times what the slowest of the last ones took.
 LATE_FACTOR = 5.0
 RECENT = 32

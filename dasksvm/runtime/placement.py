@@ -43,7 +43,14 @@ def place(client: Client, run: str) -> Future:
     key = f"dasksvm-coordinator-{run}"
     resources = {COORDINATOR: 1} if coordinators else None
     return client.submit(
-        Coordinator, run, options, actor=True, key=key, workers=[address], resources=resources, allow_other_workers=False
+        Coordinator,
+        run,
+        options,
+        actor=True,
+        key=key,
+        workers=[address],
+        resources=resources,
+        allow_other_workers=False,
     )
 
 

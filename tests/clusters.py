@@ -1,0 +1,93 @@
+"""Clusters and data sets for tests."""
+
+import hashlib
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask.config
+import numpy as np
+from distributed import Client
+
+from dasksvm import Dataset, LaSVC
+from dasksvm.runtime import local_cluster
+
+
+@contextmanager
+def cluster(workers: int = 2, *, processes: bool = False, **options: Any) -> Iterator[Client]:
+    with local_cluster(workers, processes=processes, **options) as made, Client(made, direct_to_workers=True) as client:
+        yield client
+
+
+def noisy(path: Path, rows: int = 4000, width: int = 30, **options: Any) -> Dataset:
+    """Two classes that overlap."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, width)).astype(np.float32)
+    y = np.where(X[:, 0] + X[:, 1] ** 2 + 0.3 * rng.normal(size=rows) > 1, "above", "below")
+    return Dataset.create(path, X, y, **({"random_state": 0, "chunk_rows": 700} | options))
+
+
+def solver(**parameters: Any) -> LaSVC:
+    return LaSVC(**({"C": 3.0, "random_state": 1} | parameters))
+
+
+def digest(model: LaSVC) -> str:
+    parts = (model.support_, model.dual_coef_, model.intercept_, model.support_vectors_)
+    return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+
+
+def history(model: LaSVC) -> list[dict[str, Any]]:
+    return [{name: value for name, value in entry.items() if name != "seconds"} for entry in model.history_]
+
+
+def compute_workers(client: Client) -> list[str]:
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return [address for address, about in workers.items() if "compute" in about["resources"]]
+
+
+def coordinator_worker(client: Client) -> str:
+    (address,) = set(client.scheduler_info(n_workers=-1)["workers"]) - set(compute_workers(client))
+    return address
+
+
+def send(client: Client, address: str, number: signal.Signals) -> int:
+    """Send a signal to a worker's process."""
+    pid = client.run(os.getpid, workers=[address])[address]
+    os.kill(pid, number)
+    return int(pid)
+
+
+def sabotage(sequence: int, number: int = signal.SIGKILL) -> None:
+    """On a worker: get the signal in the middle of the first task that scores a batch from `sequence` on."""
+    from dasksvm.runtime import tasks
+
+    score = tasks.score
+
+    def fatal(plan: Any, *arguments: Any) -> Any:
+        if plan.sequence >= sequence:
+            tasks.score = score
+            os.kill(os.getpid(), number)
+        return score(plan, *arguments)
+
+    tasks.score = fatal
+
+
+def left_over(client: Client) -> Any:
+    """What the scheduler knows and the workers hold."""
+
+    def known(dask_scheduler: Any) -> list[str]:
+        return [str(key) for key in dask_scheduler.tasks]
+
+    def held(dask_worker: Any) -> tuple[int, int]:
+        return len(dask_worker.state.actors), len(dask_worker.data)
+
+    return client.run_on_scheduler(known), set(client.run(held).values())
+
+
+def quick(**settings: Any) -> Any:
+    """Settings for tests that wait for something to be late."""
+    values = {"dasksvm.late-after": "300ms", "dasksvm.worker-timeout": "1s"} | settings
+    return dask.config.set(values)

@@ -1,0 +1,265 @@
+"""Training on clusters in this process: the model of local.py, whatever the cluster."""
+
+import sys
+import threading
+import time
+
+import dask.array as da
+import dask.config
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
+from sklearn.base import clone
+
+from dasksvm import Dataset, LaSVC, train
+from dasksvm.runtime import CoordinatorLost, local_cluster, wire
+from dasksvm.runtime import train as driver
+from dasksvm.runtime.coordinator import Coordinator
+from tests.clusters import cluster, digest, history, left_over, noisy, quick, solver
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr")
+
+
+@pytest.fixture(scope="module")
+def alone(data):
+    return solver().fit(data)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_any_number_of_workers_gives_the_local_model(data, alone, workers):
+    with cluster(workers) as client:
+        model = solver(client=client).fit(data)
+        assert digest(model) == digest(alone)
+        assert history(model) == history(alone)
+        assert left_over(client) == ([], {(0, 0)})
+
+
+def test_converged_run_with_checking_is_the_same(data):
+    settings = {"epochs": "converged", "tol": 1e-2, "C": 0.02}
+    expected = solver(**settings).fit(data)
+    with cluster() as client:
+        assert digest(solver(client=client, **settings).fit(data)) == digest(expected)
+
+
+def test_filter_and_small_cache_do_not_matter_to_agreement(data):
+    settings = {"cache_size": 2, "C": 50.0, "second_order": True}
+    expected = solver(**settings).fit(data)
+    with cluster() as client:
+        assert digest(solver(client=client, **settings).fit(data)) == digest(expected)
+
+
+def test_one_chunk_and_chunks_smaller_than_a_batch(tmp_path):
+    for name, chunk_rows in (("one", 5000), ("small", 20)):
+        data = noisy(tmp_path / name, rows=600, chunk_rows=chunk_rows)
+        expected = solver().fit(data)
+        with cluster(3) as client:
+            assert digest(solver(client=client).fit(data)) == digest(expected)
+
+
+def test_dask_arrays_with_empty_chunks(data, alone):
+    X, y = data.as_dask()
+    X, y = X.rechunk((1500, -1)), y.rechunk(1500)
+    X = da.concatenate([X[:0], X[:2000], X[2000:2000], X[2000:]])
+    y = da.concatenate([y[:0], y[:2000], y[2000:2000], y[2000:]])
+    expected = solver().fit(X, y)
+    with cluster() as client:
+        model = solver().fit(X, y)  # the current client
+        assert digest(model) == digest(expected)
+        persisted = client.persist(X)
+        assert digest(solver(client=client).fit(persisted, y)) == digest(expected)
+        del persisted
+        weight = np.where(np.arange(len(y)) % 2, 1.0, 0.5)
+        weighted = solver(client=client).fit(X, y, sample_weight=weight)
+    assert digest(weighted) == digest(solver().fit(X, y, sample_weight=weight))
+    assert digest(weighted) != digest(expected)
+
+
+def test_weights_classes_and_scaling_of_a_data_set(tmp_path):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(800, 5)) * 10.0 ** np.arange(5)
+    y = X[:, 0] + X[:, 1] / 10 > 0
+    weight = rng.uniform(0.1, 2.0, 800)
+    data = Dataset.create(tmp_path / "scaled", X, y, weight, scale="standard", shuffle=False, chunk_rows=100)
+    settings = {"class_weight": "balanced", "dtype": "float64", "epochs": "converged", "tol": 1e-6}
+    with cluster() as client:
+        model = solver(client=client, **settings).fit(data)
+    assert digest(model) == digest(solver(**settings).fit(data))
+    # A model asked about raw rows answers as one trained on scaled rows by hand.
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    by_hand = solver(**settings).fit(scaled, y, sample_weight=weight)
+    assert by_hand.model_.kernel.gamma == pytest.approx(model.model_.kernel.gamma)
+    assert np.allclose(by_hand.decision_function(scaled), model.decision_function(X), atol=1e-4)
+
+
+def test_partial_fit_goes_on_where_a_cluster_ended(data, alone):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(500, 30)).astype(np.float32)
+    y = np.where(X[:, 0] > 0, "above", "below")
+    with cluster() as client:
+        model = solver(client=client).fit(data)
+        model.partial_fit(da.from_array(X, chunks=(200, 30)), y)
+    expected = solver().fit(data).partial_fit(da.from_array(X, chunks=(200, 30)), y)
+    assert digest(model) == digest(expected)
+
+
+def test_two_runs_side_by_side(data, alone):
+    with cluster() as client:
+        models = [solver(client=client), solver(client=client, C=1.0)]
+        threads = [threading.Thread(target=model.fit, args=(data,)) for model in models]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert digest(models[0]) == digest(alone)
+        assert digest(models[1]) == digest(solver(C=1.0).fit(data))
+        assert left_over(client) == ([], {(0, 0)})
+
+
+def test_worker_that_joins_late_takes_part(data, alone):
+    seen = set()
+    with local_cluster(1, processes=False) as made, Client(made) as client:
+
+        def grow(progress, seconds):
+            if progress.seen > 500 and len(made.workers) == 2:
+                made.scale(3)
+            seen.update(client.scheduler_info(n_workers=-1)["workers"])
+            return False
+
+        run = train(data, solver(), client=client, callbacks=[grow])
+        assert digest(run.estimator) == digest(alone)
+    assert run.timings.repeats == 0
+
+
+def test_cluster_without_resources_and_a_single_worker(data, alone):
+    for workers in (1, 3):
+        with (
+            dask.config.set({"distributed.worker.profile.enabled": False}),
+            LocalCluster(workers, threads_per_worker=2, processes=False, dashboard_address=":0") as made,
+            Client(made) as client,
+        ):
+            assert digest(solver(client=client).fit(data)) == digest(alone)
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the profiler is safe elsewhere")
+def test_profiler_is_warned_of(data):
+    with (
+        LocalCluster(1, processes=False, dashboard_address=":0") as made,
+        Client(made) as client,
+        pytest.warns(RuntimeWarning, match="profiler"),
+    ):
+        solver(client=client, max_examples=100).fit(data)
+
+
+def test_address_as_client(data, alone):
+    with cluster() as client:
+        model = solver(client=client.scheduler.address).fit(data)
+        assert digest(model) == digest(alone)
+        assert clone(model).client == client.scheduler.address
+
+
+def test_what_is_missing_is_said_before_the_run(data):
+    def only(**resources):
+        spec = {"cls": Worker, "options": {"resources": resources, "nthreads": 1}}
+        scheduler = {"cls": Scheduler, "options": {"dashboard_address": ":0", "protocol": "inproc://"}}
+        return SpecCluster(workers={0: spec} if resources else {}, scheduler=scheduler)
+
+    cases = [({}, "no workers"), ({"compute": 1}, "'coordinator'"), ({"coordinator": 1}, "'compute'")]
+    for resources, message in cases:
+        with quick(), only(**resources) as made, Client(made) as client, pytest.raises(RuntimeError, match=message):
+            solver(client=client).fit(data)
+
+
+def test_interrupted_run_leaves_the_cluster_clean(data, alone):
+    def interrupt(progress, seconds):
+        raise KeyboardInterrupt
+
+    with cluster() as client:
+        model = solver(client=client)
+        with pytest.raises(KeyboardInterrupt):
+            train(data, model, callbacks=[interrupt])
+        deadline = time.monotonic() + 5
+        while left_over(client) != ([], {(0, 0)}) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert left_over(client) == ([], {(0, 0)})
+        assert digest(model.fit(data)) == digest(alone)
+
+
+def test_callbacks_and_budgets_reach_the_cluster(data, tmp_path):
+    long = noisy(tmp_path / "long", rows=30_000)
+    with cluster() as client:
+        run = train(long, solver(), client=client, callbacks=[lambda progress, seconds: progress.seen >= 500])
+        assert 500 <= run.history[-1]["seen"] < 30_000
+        assert run.model.coefficients.shape[1] > 0
+        budget = solver(client=client, max_examples=700, verbose=1).fit(data)
+        assert budget.history_[-1]["seen"] == 700
+
+
+def test_coordinator_that_is_lost_begins_again(data, alone, monkeypatch, caplog):
+    """The call that fails is made up; the run that replaces it is real. Real losses are in test_failures."""
+    told = []
+    advance = Coordinator.advance
+    calls = []
+
+    def failing(self, seconds, stop):
+        calls.append(self.post.run)
+        report = advance(self, 0.05, stop)
+        if len(calls) == 2:
+            raise OSError("gone")
+        return report
+
+    monkeypatch.setattr(Coordinator, "advance", failing)
+    with cluster() as client:
+        run = train(data, solver(), client=client, callbacks=[lambda progress, seconds: told.append(progress.seen)])
+        assert digest(run.estimator) == digest(alone)
+        assert history(run.estimator) == history(alone)
+        assert left_over(client) == ([], {(0, 0)})
+    assert len(told) == len(alone.history_)
+    assert "begins again" in caplog.text
+
+
+def test_coordinator_that_is_always_lost_ends_the_run(data, monkeypatch):
+    def failing(self, seconds, stop):
+        raise OSError("gone")
+
+    monkeypatch.setattr(Coordinator, "advance", failing)
+    with cluster() as client, pytest.raises(CoordinatorLost, match="gone"):
+        solver(client=client).fit(data)
+    assert driver.COORDINATORS == 4
+
+
+def test_error_in_a_chunk_names_it(tmp_path):
+    data = noisy(tmp_path / "torn", shuffle=False)
+    chunk = next(
+        path for path in (tmp_path / "torn" / "X" / "c").rglob("*") if path.is_file() and path.parent.name == "3"
+    )
+    chunk.write_bytes(chunk.read_bytes()[:50])
+    with quick(), cluster() as client, pytest.raises(OSError, match=r"torn: chunk 3 of X \(rows 2100 to 2799\)"):
+        solver(client=client, C=1.0).fit(data)
+
+
+def test_numpy_input_stays_here(data, alone):
+    ids = np.arange(len(data))
+    with cluster() as client:
+        model = solver(client=client).fit(data.rows(ids), data.labels(ids))
+        assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.transition_log)) == 0
+    assert model.score(data) > 0.9
+
+
+def test_prediction_graph_has_the_model_once(data, alone):
+    X, _ = data.as_dask()
+    small, large = (alone.predict(X.rechunk((rows, -1))) for rows in (2000, 100))
+    models = [
+        [key for key, task in dict(lazy.dask).items() if "KernelModel" in repr(type(getattr(task, "value", task)))]
+        for lazy in (small, large)
+    ]
+    assert [len(found) for found in models] == [1, 1]
+    with cluster():
+        assert np.array_equal(large.compute(), alone.predict(data.rows(np.arange(len(data)))))
+
+
+def test_messages_of_the_wire_name_themselves():
+    assert wire.Post("run", "tcp://somewhere", "key").run == "run"
+    assert LaSVC(client="tcp://there").get_params()["client"] == "tcp://there"

@@ -1,0 +1,169 @@
+"""Workers that are processes of their own, lost, frozen and thawed: the model of an undisturbed run."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from dasksvm import train
+from tests.clusters import (
+    cluster,
+    compute_workers,
+    coordinator_worker,
+    digest,
+    history,
+    left_over,
+    noisy,
+    quick,
+    sabotage,
+    send,
+    solver,
+)
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=12_000)
+
+
+@pytest.fixture(scope="module")
+def alone(data):
+    return solver().fit(data)
+
+
+@pytest.fixture
+def client():
+    with quick(), cluster(2, processes=True) as client:
+        yield client
+
+
+@pytest.mark.parametrize("sequence", [0, 3, 25])
+def test_compute_worker_killed_in_the_middle_of_a_task(client, data, alone, sequence):
+    for address in compute_workers(client)[:1] if sequence else compute_workers(client):
+        client.run(sabotage, sequence, workers=[address])
+    model = solver(client=client).fit(data)
+    assert digest(model) == digest(alone)
+    assert history(model) == history(alone)
+
+
+def test_compute_worker_killed_while_checking(client, data):
+    settings = {"C": 1e-5}  # no free support vector: the bias needs a pass over the whole set
+    expected = solver(**settings).fit(data)
+    victim = compute_workers(client)[0]
+    phases = []
+
+    def kill(progress, seconds):
+        phases.append(progress.phase)
+        if progress.phase == "checking" and phases.count("checking") == 1:
+            send(client, victim, signal.SIGKILL)
+        return False
+
+    run = train(data, solver(**settings), client=client, callbacks=[kill])
+    assert "checking" in phases
+    assert digest(run.estimator) == digest(expected)
+
+
+def test_all_compute_workers_killed_come_back(client, data, alone):
+    """The nannies start new ones; meanwhile the run waits."""
+    killed = []
+
+    def kill(progress, seconds):
+        if not killed:
+            killed.extend(send(client, address, signal.SIGKILL) for address in compute_workers(client))
+        return False
+
+    run = train(data, solver(), client=client, callbacks=[kill])
+    assert len(killed) == 2
+    assert digest(run.estimator) == digest(alone)
+
+
+def test_frozen_worker_does_not_stall_the_run(client, data, alone):
+    victim = compute_workers(client)[0]
+    pid = client.run(os.getpid, workers=[victim])[victim]
+    client.run(sabotage, 12, signal.SIGSTOP, workers=[victim])
+    try:
+        start = time.monotonic()
+        run = train(data, solver(), client=client)
+        seconds = time.monotonic() - start
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert digest(run.estimator) == digest(alone)
+    assert run.timings.repeats >= 1
+    assert seconds < 60
+    assert digest(solver(client=client).fit(data)) == digest(alone)
+
+
+def test_worker_frozen_and_thawed_while_the_run_goes_on(client, data, alone):
+    victim = compute_workers(client)[0]
+    pid = client.run(os.getpid, workers=[victim])[victim]
+    client.run(sabotage, 5, signal.SIGSTOP, workers=[victim])
+    thaw = threading.Timer(1.5, os.kill, (pid, signal.SIGCONT))
+    thaw.start()
+    model = solver(client=client).fit(data)
+    thaw.join()
+    assert digest(model) == digest(alone)
+
+
+def test_coordinator_worker_killed(client, data, alone, caplog):
+    killed = []
+
+    def kill(progress, seconds):
+        if not killed and progress.seen > 1000:
+            killed.append(send(client, coordinator_worker(client), signal.SIGKILL))
+        return False
+
+    with quick(**{"dasksvm.worker-timeout": "30s"}):
+        run = train(data, solver(), client=client, callbacks=[kill])
+    assert killed
+    assert digest(run.estimator) == digest(alone)
+    assert history(run.estimator) == history(alone)
+
+
+def test_worker_that_joins_late_and_more_workers_than_chunks(tmp_path):
+    data = noisy(tmp_path / "few", rows=9000, chunk_rows=6000)
+    with cluster(1, processes=True) as client:
+        grown = []
+
+        def grow(progress, seconds):
+            if not grown:
+                grown.append(client.cluster.scale(4))
+            return False
+
+        run = train(data, solver(), client=client, callbacks=[grow])
+        client.wait_for_workers(4)
+        assert digest(run.estimator) == digest(solver().fit(data))
+        assert digest(solver(client=client).fit(data)) == digest(run.estimator)
+        assert left_over(client) == ([], {(0, 0)})
+
+
+CODE = """
+import sys
+from dasksvm import Dataset
+from tests.clusters import cluster, compute_workers, digest, sabotage, solver
+data = Dataset.open(sys.argv[1])
+print(digest(solver().fit(data)))
+if __name__ == "__main__":
+    for workers in (1, 2):
+        with cluster(workers, processes=True) as client:
+            client.run(sabotage, 9, workers=compute_workers(client)[:1])
+            print(digest(solver(client=client).fit(data)))
+"""
+
+
+@pytest.mark.parametrize("coretype", [None, "Haswell"])
+def test_one_model_under_each_set_of_blas_kernels(data, coretype, tmp_path):
+    script = tmp_path / "agree.py"
+    script.write_text(CODE)
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
+    environment |= {"PYTHONPATH": os.getcwd()} | ({} if coretype is None else {"OPENBLAS_CORETYPE": coretype})
+    command = [sys.executable, str(script), data.path]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    digests = done.stdout.split()
+    assert len(set(digests)) == 1
+    assert len(digests) >= 3
