@@ -4,14 +4,15 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "KernelModel", "LaSVC", "Run", "__version__", "train"]
+__all__ = ["Dataset", "KernelModel", "LaSVC", "Run", "__version__", "load", "train"]
 
 _HOMES = {
     "Dataset": "dasksvm.data",
+    "KernelModel": "dasksvm.model",
     "LaSVC": "dasksvm.estimators",
     "Run": "dasksvm.estimators.training",
+    "load": "dasksvm.modelfile",
     "train": "dasksvm.estimators.training",
-    "KernelModel": "dasksvm.model",
 }
 
 

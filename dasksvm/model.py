@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from dasksvm.blas import one_thread
 from dasksvm.config import threads
+from dasksvm.data.chunked import is_dask
 from dasksvm.data.statistics import Scaling
 from dasksvm.solver.features import DenseFeatures, Features, SparseFeatures
 from dasksvm.solver.kernels import Kernel
@@ -23,7 +25,7 @@ CHUNK_ROWS = 1000
 SMALL = 1 << 22
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelModel:
     """Decision functions of P problems over one set of support vectors.
 
@@ -47,41 +49,104 @@ class KernelModel:
     classes: NDArray[Any]
     scaling: Scaling | None = None
 
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Compute Σ α K(x, s) + b, shape (n, P), in the precision of X: float32 tiles for float32 or small integers.
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return int(self.support_vectors.shape[1])
+
+    def decision_function(self, X: Any) -> Any:
+        """Compute Σ α K(x, s) + b, in the precision of X: float32 tiles for float32 or small integers.
 
         Parameters
         ----------
-        X : ndarray or csr_matrix of shape (n, d)
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d)
+
+        Returns
+        -------
+        ndarray or dask.array.Array of float64, shape (n, P)
+            Lazy for a Dask array, with the model as one key of the graph.
         """
+        if is_dask(X):
+            return self._lazily(X, _decide, np.float64, len(self.coefficients))
+        return self._decide(X, threads())
+
+    def predict(self, X: Any) -> Any:
+        """Predict the class of each row, of two.
+
+        Parameters
+        ----------
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d)
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,)
+        """
+        if is_dask(X):
+            return self._lazily(X, _predict, self.classes.dtype, None)
+        return self.classes[(self.decision_function(X)[:, 0] > 0).astype(np.intp)]
+
+    def _lazily(self, X: Any, function: Any, dtype: Any, columns: int | None) -> Any:
+        from dask.delayed import delayed
+
+        if X.shape[1] != self.width:
+            raise ValueError(f"X has {X.shape[1]} features, but the model is expecting {self.width} features as input.")
+        X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
+        wide = {"drop_axis": 1} if columns is None else {"chunks": (X.chunks[0], (columns,))}
+        meta = np.empty((0,) if columns is None else (0, columns), dtype)
+        model = delayed(self, pure=True)
+        return X.map_blocks(function, model, dtype=dtype, meta=meta, name=f"dasksvm-{function.__name__[1:]}", **wide)
+
+    def _decide(self, X: Any, pool_size: int) -> NDArray[np.float64]:
         dtype = np.dtype(np.float64 if np.result_type(X.dtype, np.float32) == np.float64 else np.float32)
-        convert = partial(as_features, dtype=dtype, **self._map(), sparse=self._sparse_tiles(X))
-        members = convert(self.support_vectors)
+        sparse = self._sparse_tiles(X)
+        shift, factor = self._map
+        members = self._members(dtype, sparse)
         out = np.empty((X.shape[0], len(self.coefficients)))
 
         def fill(start: int) -> None:
-            rows = convert(X[start : start + CHUNK_ROWS])
+            rows = as_features(X[start : start + CHUNK_ROWS], dtype, shift, factor, sparse)
             out[start : start + CHUNK_ROWS] = margins(self.kernel, rows, members, self.coefficients).T
 
         starts = range(0, X.shape[0], CHUNK_ROWS)
         with one_thread():
-            if len(starts) > 1 and X.shape[0] * self.support_vectors.shape[0] * X.shape[1] > SMALL:
-                with ThreadPoolExecutor(threads()) as pool:
+            if pool_size > 1 and len(starts) > 1 and X.shape[0] * self.support_vectors.shape[0] * X.shape[1] > SMALL:
+                with ThreadPoolExecutor(pool_size) as pool:
                     _drain(pool.map(fill, starts))
             else:
                 _drain(map(fill, starts))
         decided: NDArray[np.float64] = out + self.intercepts
         return decided
 
+    def _members(self, dtype: np.dtype[Any], sparse: bool) -> Features:
+        """The support vectors as features, kept for the next block."""
+        if (dtype, sparse) not in self._kept:
+            self._kept[dtype, sparse] = as_features(self.support_vectors, dtype, *self._map, sparse)
+        return self._kept[dtype, sparse]
+
+    @cached_property
+    def _kept(self) -> dict[Any, Features]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle what the model is, not what it keeps."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
     def _sparse_tiles(self, X: Any) -> bool:
         return sp.issparse(self.support_vectors) and sp.issparse(X)
 
-    def _map(self) -> dict[str, NDArray[np.float64] | None]:
+    @cached_property
+    def _map(self) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
         """What rows go through: the scaling, and for rbf a shift of the mean to 0 against cancellation, in dense rows."""
         shift, factor = (None, None) if self.scaling is None else (self.scaling.offset, self.scaling.factor)
         if self.kernel.name == "rbf" and not sp.issparse(self.support_vectors) and self.support_vectors.shape[0]:
             shift = np.asarray(self.support_vectors.mean(axis=0, dtype=np.float64))
-        return {"shift": shift, "factor": factor}
+        return shift, factor
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to a file, which `dasksvm.load` reads."""
+        from dasksvm.modelfile import save
+
+        save(self, path)
 
     def squared_norms(self) -> NDArray[np.float64]:
         """|w|² = α'Kα of each problem, in float64."""
@@ -93,12 +158,8 @@ class KernelModel:
         return linear - 0.5 * self.squared_norms()
 
     def _products(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        members = as_features(
-            self.support_vectors,
-            np.dtype(np.float64),
-            **self._map(),
-            sparse=self._sparse_tiles(self.support_vectors),
-        )
+        vectors = self.support_vectors
+        members = self._members(np.dtype(np.float64), self._sparse_tiles(vectors))
         out = np.empty(len(members))
 
         def fill(start: int) -> None:
@@ -108,6 +169,22 @@ class KernelModel:
         with one_thread(), ThreadPoolExecutor(threads()) as pool:
             _drain(pool.map(fill, range(0, len(members), CHUNK_ROWS)))
         return out
+
+
+def _checked(block: Any) -> Any:
+    from sklearn.utils.validation import check_array
+
+    return check_array(block, accept_sparse="csr", dtype="numeric", ensure_min_samples=0)
+
+
+def _decide(block: Any, model: KernelModel) -> NDArray[np.float64]:
+    """Of a block of a Dask array: one thread, for blocks run side by side."""
+    return model._decide(_checked(block), 1)
+
+
+def _predict(block: Any, model: KernelModel) -> NDArray[Any]:
+    predicted: NDArray[Any] = model.classes[(_decide(block, model)[:, 0] > 0).astype(np.intp)]
+    return predicted
 
 
 def _drain(results: Iterable[None]) -> None:

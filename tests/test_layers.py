@@ -13,7 +13,7 @@ LAYERS = [
     ["cli", "__main__"],
     ["estimators"],
     ["runtime", "local"],
-    ["data", "model", "callbacks"],
+    ["data", "model", "modelfile", "callbacks"],
     ["config", "blas"],
     ["solver"],
 ]

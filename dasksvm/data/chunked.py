@@ -14,6 +14,11 @@ from dasksvm.solver.features import Ints
 KEPT_CHUNKS = 3
 
 
+def is_dask(data: Any) -> bool:
+    """Tell whether `data` is a Dask collection, without importing Dask."""
+    return type(data).__module__.split(".")[0] == "dask"
+
+
 class ChunkedRows(ABC):
     """Rows of chunked data.
 

@@ -209,7 +209,8 @@ class Dataset:
 
     def labels(self, ids: Ints) -> NDArray[Any]:
         """Read the labels of some rows, shape (m,)."""
-        return self.classes[self.codes(ids)]
+        labels: NDArray[Any] = self.classes[self.codes(ids)]
+        return labels
 
     def weights(self, ids: Ints) -> NDArray[np.float64]:
         """Read the weights of some rows, shape (m,); 1 if they have none."""
@@ -237,4 +238,5 @@ def _again(fields: dict[str, Any]) -> Dataset:
 
 
 def _decode(codes: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
-    return classes[codes]
+    labels: NDArray[Any] = classes[codes]
+    return labels

@@ -18,11 +18,6 @@ from dasksvm.solver.selection import RandomOrder
 MOMENT_BYTES = 8 << 20
 
 
-def is_dask(data: Any) -> bool:
-    """Tell whether `data` is a Dask collection, without importing Dask."""
-    return type(data).__module__.split(".")[0] == "dask"
-
-
 class MemorySource:
     """Rows of an array or of a CSR matrix.
 
@@ -119,11 +114,10 @@ def moments(source: Source) -> tuple[NDArray[np.float64], float, float]:
     In one pass, or from what a data set tells of itself.
     """
     if isinstance(source, DatasetSource):
-        data, offset, factor = source.data, 0.0, 1.0
-        if data.scaling is not None:
-            offset, factor = data.scaling.offset, data.scaling.factor
-        centres = (data.mean - offset) * factor
-        spread = data.variance * factor * factor
+        data, scaling = source.data, source.scaling
+        centres, spread = data.mean, data.variance
+        if scaling is not None:
+            centres, spread = (centres - scaling.offset) * scaling.factor, spread * np.square(scaling.factor)
         return data.mean, float(np.mean(spread + np.square(centres - centres.mean()))), 1.0
     count, total, squares, nonzeros = 0, None, 0.0, 0
     part: Any
@@ -249,8 +243,9 @@ class Examples:
     def labels(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Give the signs and boxes of some rows, each of shape (1, m)."""
         codes = self.columns.codes(rows - self.base)
-        bound = self.boxes[codes] * self.columns.weights(rows - self.base)
-        return (2.0 * codes - 1.0)[None], bound[None]
+        sign: NDArray[np.float64] = 2.0 * codes - 1.0
+        bound = np.asarray(self.boxes[codes] * self.columns.weights(rows - self.base), np.float64)
+        return sign[None], bound[None]
 
 
 def first_of_each_class(order: RandomOrder, examples: Examples, count: int) -> Ints:

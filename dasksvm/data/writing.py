@@ -14,8 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from dasksvm import config
+from dasksvm.data.chunked import is_dask
 from dasksvm.data.dataset import ATTRIBUTE, VERSION
-from dasksvm.data.sources import is_dask
 from dasksvm.data.statistics import SCALES, FeatureStatistics
 from dasksvm.solver.features import Ints
 
@@ -36,8 +36,8 @@ class Block(NamedTuple):
 
     X: NDArray[Any]
     codes: NDArray[Any]
-    weight: NDArray[np.float64]
-    source: Ints
+    weight: NDArray[Any]
+    source: NDArray[Any]
 
     def take(self, rows: Ints | slice) -> "Block":
         """Give some of the rows."""
@@ -165,7 +165,8 @@ class _Buckets:
 
     def __init__(self, folder: Path, dtype: np.dtype[Any], width: int, codes: np.dtype[Any]) -> None:
         self.folder = folder
-        self.types = Block(dtype, codes, np.dtype(np.float64), np.dtype(np.int64))
+        types = (dtype, codes, np.dtype(np.float64), np.dtype(np.int64))
+        self.types = dict(zip(Block._fields, types, strict=True))
         self.width = width
 
     def _path(self, bucket: int, name: str) -> Path:
@@ -178,7 +179,7 @@ class _Buckets:
 
     def read(self, bucket: int) -> Block:
         arrays = []
-        for name, dtype in self.types._asdict().items():
+        for name, dtype in self.types.items():
             path = self._path(bucket, name)
             arrays.append(np.fromfile(path, dtype) if path.exists() else np.empty(0, dtype))
             path.unlink(missing_ok=True)

@@ -13,7 +13,8 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from dasksvm.data import Dataset
-from dasksvm.data.sources import DaskSource, DatasetSource, MemorySource, Source, is_dask
+from dasksvm.data.chunked import is_dask
+from dasksvm.data.sources import DaskSource, DatasetSource, MemorySource, Source
 from dasksvm.estimators.problem import Problem, in_memory
 from dasksvm.model import CHUNK_ROWS, KernelModel
 
@@ -49,9 +50,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "model_")
         X = _rows_of(X)
-        if is_dask(X):
-            return self._lazily(X, _decide, np.float64)
-        return self.model_.decision_function(self._check_rows(X))[:, 0]
+        return self.model_.decision_function(X if is_dask(X) else self._check_rows(X))[:, 0]
 
     def predict(self, X: Any) -> Any:
         """Predict the class of each row.
@@ -66,9 +65,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "model_")
         X = _rows_of(X)
-        if is_dask(X):
-            return self._lazily(X, _predict, self.classes_.dtype)
-        return self.classes_[(self.decision_function(X) > 0).astype(np.intp)]
+        return self.model_.predict(X if is_dask(X) else self._check_rows(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Compute the accuracy.
@@ -90,19 +87,6 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_rows(self, X: Any) -> Any:
         return validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
-
-    def _lazily(self, X: Any, function: Any, dtype: Any) -> Any:
-        from dask.delayed import delayed
-
-        if X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features as input."
-            )
-        X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
-        model = delayed(self.model_, pure=True)
-        return X.map_blocks(
-            function, model, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype), name=function.__name__[1:]
-        )
 
     @property
     def dual_objective_(self) -> float:
@@ -225,13 +209,3 @@ def _rows_of(X: Any) -> Any:
 
 def _check_block(block: Any) -> Any:
     return check_array(block, accept_sparse="csr", dtype="numeric")
-
-
-def _decide(block: Any, model: KernelModel) -> NDArray[np.float64]:
-    if not block.shape[0]:
-        return np.empty(0)
-    return model.decision_function(_check_block(block))[:, 0]
-
-
-def _predict(block: Any, model: KernelModel) -> NDArray[Any]:
-    return model.classes[(_decide(block, model) > 0).astype(np.intp)]

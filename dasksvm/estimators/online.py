@@ -37,6 +37,7 @@ class OnlineClassifier(KernelClassifier):
     """Base of the online solvers; a subclass has the parameters, their rules and the settings that follow from them."""
 
     _parameter_rules: dict[str, Rule]
+    client: Any
 
     def _settings(self, width: int, variance: float, epochs: int) -> Settings:
         """Make the settings of a run over rows of `width` features, whose values have this variance."""
@@ -152,7 +153,8 @@ class OnlineClassifier(KernelClassifier):
         """Clone with the same client, which cannot be copied."""
         bare = copy.copy(self)
         clone: Self = super(OnlineClassifier, bare).__sklearn_clone__()
-        return clone.set_params(client=self.client)
+        clone.client = self.client
+        return clone
 
     # From the door to the learner and back
 

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.class_weight import compute_class_weight
 
-from dasksvm.data.sources import Labels, MemoryLabels, Source, is_dask
+from dasksvm.data.chunked import is_dask
+from dasksvm.data.sources import Labels, MemoryLabels, Source
 
 
 @dataclass(frozen=True)

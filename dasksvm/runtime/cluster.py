@@ -8,9 +8,10 @@ import dask.config
 from distributed import Nanny, Scheduler, SpecCluster, Worker
 
 COORDINATOR, COMPUTE = "coordinator", "compute"
-# The profiler can end a worker of Python 3.11 that runs compiled code. The environment is set before NumPy loads: huge pages are
-# slow to get on virtual machines, and the buffers of kernel rows, which come and go, should not be fetched page by page each time.
-SETTINGS = {
+# The profiler can end a worker of Python 3.11 that runs compiled code. The environment is set before NumPy loads: huge pages
+# are slow to get on virtual machines, and the buffers of kernel rows, which come and go, should not be fetched page by page
+# each time.
+SETTINGS: dict[str, Any] = {
     "distributed.worker.profile.enabled": False,
     "distributed.nanny.pre-spawn-environ.NUMPY_MADVISE_HUGEPAGE": 0,
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 1 << 30,
@@ -18,7 +19,7 @@ SETTINGS = {
 }
 
 
-class _Worker(Worker):
+class _Worker(Worker):  # type: ignore[misc]
     """A worker with these settings, whenever it is started."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -26,13 +27,13 @@ class _Worker(Worker):
             super().__init__(*arguments, **options)
 
 
-class _Nanny(Nanny):
+class _Nanny(Nanny):  # type: ignore[misc]
     """A nanny whose workers have these settings, the ones that it restarts too."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         with dask.config.set(SETTINGS):
             super().__init__(*arguments, **options)
-            self.config = deepcopy(self.config)
+            self.config: dict[str, Any] = deepcopy(self.config)
 
 
 def local_cluster(
@@ -78,7 +79,10 @@ def local_cluster(
         }
 
     compute = spec(1, compute=1)
-    specs = {COORDINATOR: spec(coordinator_threads, coordinator=1), **dict.fromkeys(range(workers), compute)}
+    specs: dict[Any, Any] = {
+        COORDINATOR: spec(coordinator_threads, coordinator=1),
+        **dict.fromkeys(range(workers), compute),
+    }
     address = {"protocol": "tcp://", "host": "127.0.0.1"} if processes else {"protocol": "inproc://"}
     scheduler = {"cls": Scheduler, "options": {**address, "dashboard_address": dashboard_address}}
     return SpecCluster(

@@ -75,7 +75,7 @@ def _least_busy(client: Client, addresses: list[str]) -> str:
     """Choose the worker with the fewest actors: an actor does not hold the resource it asked for."""
     if len(addresses) == 1:
         return addresses[0]
-    actors = client.run(_actors, workers=addresses, on_error="ignore")
+    actors: dict[str, int] = client.run(_actors, workers=addresses, on_error="ignore")
     return min(actors, key=lambda address: (actors[address], address))
 
 

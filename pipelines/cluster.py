@@ -1,0 +1,188 @@
+"""Train from Zarr in this process and on clusters of separate processes, side by side; predict a million rows.
+
+`python -m pipelines.cluster train --task mnist8 --workers 0,1,2` and `python -m pipelines.cluster predict --task mnist8`
+"""
+
+import hashlib
+import os
+import resource
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from distributed import Client
+
+from dasksvm import Dataset, LaSVC, train
+from dasksvm.blas import one_thread
+from dasksvm.data.chunked import KEPT_CHUNKS
+from dasksvm.model import CHUNK_ROWS, as_features
+from dasksvm.runtime import local_cluster
+from dasksvm.solver.tiles import margins
+from pipelines.rows import environment, write
+from pipelines.tasks import Task, load
+
+
+def stored(task: Task, folder: Path) -> tuple[Dataset, dict[str, float]]:
+    """Put a task on Zarr, pixels as bytes; give the data and the parameters in its units."""
+    parameters = dict(task.parameters)
+    X: Any = task.X
+    if task.name == "mnist8":
+        X, parameters["gamma"] = np.round(task.X * 255).astype(np.uint8), parameters["gamma"] / 255**2
+    path = folder / f"{task.name}-{len(X)}.zarr"
+    data = Dataset.open(path) if path.exists() else Dataset.create(path, X, task.y, random_state=0)
+    return data, parameters
+
+
+def digest(model: Any) -> str:
+    """Fingerprint of a model."""
+    parts = (model.support_, model.dual_coef_, model.intercept_)
+    return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:16]
+
+
+def peak() -> float:
+    """Peak memory of this process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def resident() -> float:
+    """Memory of this process now, in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / (1 << 20)
+
+
+def fit(data: Dataset, estimator: LaSVC, client: Client | None) -> dict[str, Any]:
+    """Train once; client None stands for this process."""
+    before, start = resident(), time.perf_counter()
+    run = train(data, estimator, client=client)
+    row: dict[str, Any] = {
+        "seconds": time.perf_counter() - start,
+        "digest": digest(run.estimator),
+        "support_vectors": int(run.estimator.n_support_.sum()),
+        "kernel_evaluations": run.estimator.kernel_evaluations_,
+        "driver_growth_mb": resident() - before,
+    }
+    if client is not None:
+        assert run.timings is not None
+        row |= vars(run.timings) | {"tasks_per_second": run.timings.tasks / run.timings.seconds}
+        names = {address: about["name"] for address, about in client.scheduler_info(n_workers=-1)["workers"].items()}
+        row["peak_mb"] = {str(names[address]): value for address, value in client.run(peak).items()}
+    return row
+
+
+@click.group()
+def main() -> None:
+    """Measure training and prediction on clusters of this machine."""
+
+
+@main.command("train")
+@click.option("--task", default="mnist8", show_default=True)
+@click.option("--data", type=click.Path(path_type=Path), default=Path("../shared/data"), show_default=True)
+@click.option("--store", type=click.Path(path_type=Path), default=Path("runs/zarr"), show_default=True)
+@click.option("--workers", default="0,1,2", show_default=True, help="0: in this process.")
+@click.option("--repeats", default=3, show_default=True)
+@click.option("--cache-size", default=1000.0, show_default=True)
+@click.option("--threads", is_flag=True, help="Workers as threads of this process.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/cluster.jsonl"), show_default=True)
+def train_command(
+    task: str, data: Path, store: Path, workers: str, repeats: int, cache_size: float, threads: bool, out: Path
+) -> None:
+    """Train on a task with each number of workers in turn, warm."""
+    loaded = load(task, data)
+    zarr, parameters = stored(loaded, store)
+    medians: dict[int, float] = {}
+    for count in (int(text) for text in workers.split(",")):
+        estimator = LaSVC(**parameters, cache_size=cache_size, random_state=0)
+        about = {"task": task, "workers": count, "processes": not threads, "cache_size": cache_size, "seed": 0}
+        rows = []
+        if count == 0:
+            rows = [fit(zarr, estimator, None) for _ in range(repeats + 1)][1:]
+        else:
+            with (
+                local_cluster(count, processes=not threads) as cluster,
+                Client(cluster, direct_to_workers=True) as client,
+            ):
+                rows = [fit(zarr, estimator, client) for _ in range(repeats + 1)][1:]
+        for row in rows:
+            write(out, about | row | environment())
+        medians[count] = statistics.median(row["seconds"] for row in rows)
+        click.echo(
+            f"{task} workers={count}: {medians[count]:.2f} s  {medians[count] / next(iter(medians.values())):.2f} of the first"
+        )
+        for name, value in rows[-1].items():
+            click.echo(f"    {name}: {value}")
+
+
+@main.command("predict")
+@click.option("--task", default="mnist8", show_default=True)
+@click.option("--data", type=click.Path(path_type=Path), default=Path("../shared/data"), show_default=True)
+@click.option("--store", type=click.Path(path_type=Path), default=Path("runs/zarr"), show_default=True)
+@click.option("--rows", default=1_000_000, show_default=True)
+@click.option("--workers", default="1,2", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/cluster.jsonl"), show_default=True)
+def predict_command(task: str, data: Path, store: Path, rows: int, workers: str, out: Path) -> None:
+    """Predict many rows from Zarr, and compare with the bare tiles on one core."""
+    import dask.array as da
+
+    loaded = load(task, data)
+    zarr, parameters = stored(loaded, store)
+    path = store / f"{task}-{rows}-rows.zarr"
+    if not path.exists():
+        X, y = zarr.as_dask()
+        times = -(-rows // len(zarr))
+        Dataset.create(path, da.concatenate([X] * times)[:rows], da.concatenate([y] * times)[:rows], shuffle=False)
+    many = Dataset.open(path)
+    model = LaSVC(**parameters, random_state=0).fit(zarr).model_
+    bare = bare_seconds(model, many)
+    for count in (int(text) for text in workers.split(",")):
+        with local_cluster(count) as cluster, Client(cluster, direct_to_workers=True) as client:
+            lazy = model.predict(many.as_dask()[0])
+            model.predict(many.as_dask()[0][: 4 * many.chunk_rows * count]).compute()
+            start = time.perf_counter()
+            client.compute(lazy, resources={"compute": 1}).result()
+            seconds = time.perf_counter() - start
+        share = bare / count / seconds
+        row = {
+            "measure": "predict",
+            "task": task,
+            "rows": rows,
+            "workers": count,
+            "seconds": seconds,
+            "bare_seconds": bare,
+            "share_of_tiles": share,
+            "graph_keys": len(lazy.dask),
+            "partitions": lazy.npartitions,
+            "support_vectors": model.coefficients.shape[1],
+        }
+        write(out, row | environment())
+        click.echo(
+            f"{task}: {rows:,} rows on {count} workers in {seconds:.1f} s, {share:.0%} of the throughput of bare tiles; "
+            f"{row['graph_keys']} keys for {row['partitions']} partitions"
+        )
+
+
+def bare_seconds(model: Any, data: Dataset) -> float:
+    """Seconds of one core for the tiles of all rows, from some that are in memory as features."""
+    ids = np.arange(min(KEPT_CHUNKS * data.chunk_rows, len(data)))
+    raw = data.rows(ids)
+    dtype = np.dtype(np.float32)
+    shift, factor = model._map
+    members = as_features(model.support_vectors, dtype, shift, factor, False)
+    parts = [
+        as_features(raw[at : at + CHUNK_ROWS], dtype, shift, factor, False) for at in range(0, len(raw), CHUNK_ROWS)
+    ]
+    times = []
+    with one_thread():
+        for _ in range(4):
+            start = time.perf_counter()
+            for part in parts:
+                margins(model.kernel, part, members, model.coefficients)
+            times.append(time.perf_counter() - start)
+    return statistics.median(times[1:]) * len(data) / len(ids)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DASK_DISTRIBUTED__LOGGING__DISTRIBUTED", "warning")
+    main()
