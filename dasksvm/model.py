@@ -94,7 +94,7 @@ class KernelModel:
         wide = {"drop_axis": 1} if columns is None else {"chunks": (X.chunks[0], (columns,))}
         meta = np.empty((0,) if columns is None else (0, columns), dtype)
         model = delayed(self, pure=True)
-        return X.map_blocks(function, model, dtype=dtype, meta=meta, name=f"dasksvm-{function.__name__[1:]}", **wide)
+        return X.map_blocks(function, model, dtype=dtype, meta=meta, token=f"dasksvm-{function.__name__[1:]}", **wide)
 
     def _decide(self, X: Any, pool_size: int) -> NDArray[np.float64]:
         dtype = np.dtype(np.float64 if np.result_type(X.dtype, np.float32) == np.float64 else np.float32)

@@ -108,9 +108,8 @@ def train_command(
         for row in rows:
             write(out, about | row | environment())
         medians[count] = statistics.median(row["seconds"] for row in rows)
-        click.echo(
-            f"{task} workers={count}: {medians[count]:.2f} s  {medians[count] / next(iter(medians.values())):.2f} of the first"
-        )
+        ratio = medians[count] / next(iter(medians.values()))
+        click.echo(f"{task} workers={count}: {medians[count]:.2f} s  {ratio:.2f} of the first")
         for name, value in rows[-1].items():
             click.echo(f"    {name}: {value}")
 

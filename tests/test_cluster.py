@@ -256,8 +256,12 @@ def test_prediction_graph_has_the_model_once(data, alone):
         for lazy in (small, large)
     ]
     assert [len(found) for found in models] == [1, 1]
-    with cluster():
-        assert np.array_equal(large.compute(), alone.predict(data.rows(np.arange(len(data)))))
+    expected = alone.predict(data.rows(np.arange(len(data))))
+    with cluster() as client:
+        # Two predictions of one model are two arrays of the graph.
+        half, whole = client.gather(client.compute([alone.predict(X[:1000]), large]))
+        assert np.array_equal(half, expected[:1000])
+        assert np.array_equal(whole, expected)
 
 
 def test_messages_of_the_wire_name_themselves():

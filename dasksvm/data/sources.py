@@ -243,7 +243,7 @@ class Examples:
     def labels(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Give the signs and boxes of some rows, each of shape (1, m)."""
         codes = self.columns.codes(rows - self.base)
-        sign: NDArray[np.float64] = 2.0 * codes - 1.0
+        sign = np.where(codes == 1, 1.0, -1.0)
         bound = np.asarray(self.boxes[codes] * self.columns.weights(rows - self.base), np.float64)
         return sign[None], bound[None]
 
