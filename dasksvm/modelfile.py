@@ -54,7 +54,8 @@ def load(path: str | Path) -> KernelModel:
         If the file is no model, a damaged one, or one of another version.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        # NumPy leaves a file open that it was given by name and cannot read.
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             header = json.loads(str(arrays["header"]))
             if header.get("format") != FORMAT:
                 raise ValueError("its header is another format's")

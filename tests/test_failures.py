@@ -163,7 +163,8 @@ def test_one_model_under_each_set_of_blas_kernels(data, coretype, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
     environment |= {"PYTHONPATH": os.getcwd()} | ({} if coretype is None else {"OPENBLAS_CORETYPE": coretype})
     command = [sys.executable, str(script), data.path]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     digests = done.stdout.split()
     assert len(set(digests)) == 1
     assert len(digests) >= 3

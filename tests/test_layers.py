@@ -13,6 +13,7 @@ LAYERS = [
     ["cli", "__main__"],
     ["estimators"],
     ["runtime", "local"],
+    ["prediction"],
     ["data", "model", "modelfile", "callbacks"],
     ["config", "blas"],
     ["solver"],

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dasksvm.data.chunked import ChunkedRows
+from dasksvm.data.chunked import KEPT_CHUNKS, ChunkedRows
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.statistics import Scaling
 from dasksvm.model import as_features
@@ -77,6 +77,31 @@ class DaskSource(ChunkedRows):
     def _read(self, at: int) -> Any:
         return self.checked(at).compute()
 
+    def sums(self) -> list[tuple[int, NDArray[np.float64], float, int]]:
+        """Sum up each chunk where it is computed."""
+        return self._each(_sums, [(at,) for at in np.flatnonzero(self.chunks)])
+
+    def raw(self, rows: Ints) -> Any:
+        """Give some rows as they are, in the order of `rows`; many chunks are computed and cut side by side."""
+        of = np.searchsorted(self._starts, rows, side="right") - 1
+        wanted = np.unique(of)
+        if len(wanted) <= KEPT_CHUNKS:
+            return super().raw(rows)
+        places = [np.flatnonzero(of == at) for at in wanted]
+        calls = [(at, rows[mine] - self._starts[at]) for at, mine in zip(wanted, places, strict=True)]
+        parts = self._each(_take, calls)
+        stacked = sp.vstack(parts, format="csr") if self.sparse else np.concatenate(parts)
+        return stacked[np.argsort(np.concatenate(places))]
+
+    def _each(self, function: Any, calls: list[Any]) -> list[Any]:
+        """Call a function with chunks, on the current cluster if there is one."""
+        from dask.base import compute
+        from dask.delayed import delayed
+
+        lazy = [delayed(function)(self.checked(int(at)), *arguments) for at, *arguments in calls]
+        results: list[Any] = list(compute(*lazy))
+        return results
+
 
 class DatasetSource:
     """Rows of a data set on Zarr.
@@ -119,21 +144,25 @@ def moments(source: Source) -> tuple[NDArray[np.float64], float, float]:
         if scaling is not None:
             centres, spread = (centres - scaling.offset) * scaling.factor, spread * np.square(scaling.factor)
         return data.mean, float(np.mean(spread + np.square(centres - centres.mean()))), 1.0
-    count, total, squares, nonzeros = 0, None, 0.0, 0
-    part: Any
-    for part in source.parts():
-        sparse = sp.issparse(part)
-        values = part.data if sparse else part
-        sums = np.asarray(part.sum(axis=0, dtype=np.float64)).ravel()
-        total = sums if total is None else total + sums
-        squares += float(np.sum(np.square(values, dtype=np.float64)))
-        nonzeros += part.nnz if sparse else part.size
-        count += part.shape[0]
-    if total is None:
+    found = source.sums() if isinstance(source, DaskSource) else [_sums(part) for part in source.parts()]
+    if not found:
         raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+    counts, totals, squares, nonzeros = zip(*found, strict=True)
+    total, count = np.sum(totals, axis=0), sum(counts)
     size = count * len(total)
     mean = float(total.sum() / size)
-    return total / count, max(squares / size - mean * mean, 0.0), nonzeros / size
+    return total / count, max(sum(squares) / size - mean * mean, 0.0), sum(nonzeros) / size
+
+
+def _sums(part: Any) -> tuple[int, NDArray[np.float64], float, int]:
+    """Rows, sum of each feature, sum of all squares, non-zeros of some rows."""
+    values = part.data if hasattr(part, "nnz") else part
+    total = np.asarray(part.sum(axis=0, dtype=np.float64)).ravel()
+    return part.shape[0], total, float(np.sum(np.square(values, dtype=np.float64))), int(values.size)
+
+
+def _take(part: Any, rows: Ints) -> Any:
+    return part[rows]
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,10 @@ class OnlineClassifier(KernelClassifier):
 
         Parameters
         ----------
-        X : ndarray, csr_matrix or dask.array.Array of shape (n, d)
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
             Dask arrays are computed chunk by chunk; their chunks are visited in random order.
         y : array of shape (n,)
-            Labels of two classes, of any type that sorts.
+            Labels of two classes, of any type that sorts; None for a data set, which has its own.
         sample_weight : array of shape (n,), optional
             Multiplies C.
 
@@ -89,14 +89,14 @@ class OnlineClassifier(KernelClassifier):
         self._running = (learner, examples.form, examples.base + len(examples.columns), seed)
         return timings
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Make one pass over a block of examples, going on from the calls before, or from `fit`.
 
         The model that is shown is finished on a copy: the online state goes on unfinished with the next block.
 
         Parameters
         ----------
-        X : ndarray, csr_matrix or dask.array.Array of shape (n, d)
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
         y : array of shape (n,)
         classes : array of shape (2,)
             All classes; needed in the first call.

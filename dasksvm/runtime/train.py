@@ -15,6 +15,7 @@ from distributed.client import FutureCancelledError
 
 from dasksvm.callbacks import Watcher
 from dasksvm.data.sources import Examples
+from dasksvm.runtime.cluster import local_cluster
 from dasksvm.runtime.placement import place
 from dasksvm.runtime.wire import Report, Timings
 from dasksvm.solver import snapshot
@@ -48,6 +49,27 @@ def connected(client: Any) -> Iterator[Client | None]:
             yield Client.current()
         except ValueError:
             yield None
+
+
+@contextmanager
+def opened(workers: int, scheduler: str | None, scheduler_file: str | None) -> Iterator[Client | None]:
+    """Open a client for the command line: of a running cluster, of new workers on this machine, or none.
+
+    Parameters
+    ----------
+    workers : int
+        Processes to start when there is no scheduler to go to; with 0 there is no cluster.
+    scheduler, scheduler_file : str, optional
+        Address, or file with the address, of a running cluster's scheduler.
+    """
+    if scheduler is not None or scheduler_file is not None:
+        with Client(scheduler, scheduler_file=scheduler_file, direct_to_workers=True) as client:
+            yield client
+    elif workers:
+        with local_cluster(workers) as cluster, Client(cluster, direct_to_workers=True) as client:
+            yield client
+    else:
+        yield None
 
 
 def run(client: Client, learner: Learner, examples: Examples, watch: Watcher) -> tuple[Learner, Timings]:
