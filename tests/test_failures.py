@@ -69,8 +69,8 @@ def test_compute_worker_killed_while_checking(client, data):
     assert digest(run.estimator) == digest(expected)
 
 
-def test_all_compute_workers_killed_come_back(client, data, alone):
-    """The nannies start new ones; meanwhile the run waits."""
+def test_all_compute_workers_killed_come_back(client, data, alone, caplog):
+    """The nannies start new ones; meanwhile the run waits, and says so."""
     killed = []
 
     def kill(progress, seconds):
@@ -80,13 +80,14 @@ def test_all_compute_workers_killed_come_back(client, data, alone):
 
     run = train(data, solver(), client=client, callbacks=[kill])
     assert len(killed) == 2
+    assert "no worker for tiles is left" in caplog.text
     assert digest(run.estimator) == digest(alone)
 
 
 def test_frozen_worker_does_not_stall_the_run(client, data, alone):
     victim = compute_workers(client)[0]
     pid = client.run(os.getpid, workers=[victim])[victim]
-    client.run(sabotage, 12, signal.SIGSTOP, workers=[victim])
+    client.run(sabotage, 2, signal.SIGSTOP, workers=[victim])
     try:
         start = time.monotonic()
         run = train(data, solver(), client=client)

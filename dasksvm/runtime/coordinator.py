@@ -92,7 +92,8 @@ class Coordinator:
         done = not self._queue
         if done:
             entries.append((self.learner.progress(), self._seconds))
-        return Report(entries, done, error, replace(self.timings, seconds=self._seconds))
+        starved = not done and not entries and self._dispatch.starved()
+        return Report(entries, done, starved, error, replace(self.timings, seconds=self._seconds))
 
     def conclude(self) -> Learner:
         """Give the learner back, without its kernel rows."""

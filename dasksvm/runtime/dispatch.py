@@ -13,6 +13,7 @@ from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
 from dasksvm.data.sources import DaskSource, Source
+from dasksvm.runtime.cluster import COMPUTE
 from dasksvm.runtime.tasks import score_batches
 from dasksvm.runtime.wire import Options, Post, Scored, Timings
 from dasksvm.solver.features import Ints
@@ -28,7 +29,7 @@ PASSING = (
     KilledWorker,
     asyncio.TimeoutError,
 )
-# A batch is late after so many times what the slowest of the last ones took.
+# A batch is late after so many times what the last ones took.
 LATE_FACTOR = 5.0
 RECENT = 32
 # Until the first result, a worker may have to compile.
@@ -36,6 +37,7 @@ PATIENCE = 120.0
 # A worker that was late is left alone for so long.
 SUSPICION = 30.0
 WORKERS_REFRESH = 2.0
+STARVED_REFRESH = 0.2
 KEPT_BLOCKS = 3
 
 
@@ -71,6 +73,7 @@ class Dispatch:
         self._tasks: dict[int, _Task] = {}
         self._arrived: dict[int, CandidateBatch] = {}
         self._lost: deque[_Task] = deque()
+        self._collecting: set[Any] = set()
         self._failed: Exception | None = None
         self._news = Condition()
         self._took: deque[float] = deque(maxlen=RECENT)
@@ -79,27 +82,40 @@ class Dispatch:
         self._refreshed = -np.inf
         self._closed = False
 
+    def starved(self) -> bool:
+        """Tell whether there is no worker for tiles; a cluster without resources has the coordinator's own."""
+        return self.options.resources and not self._others(STARVED_REFRESH)
+
     def slots(self) -> int:
         """Tell how many tasks run at a time, about."""
-        others = [threads for address, threads in self._known().items() if address != self._own]
-        return max(sum(others), 1)
+        return max(sum(self._others(WORKERS_REFRESH).values()), 1)
 
-    def _known(self) -> dict[str, int]:
+    def _others(self, age: float) -> dict[str, int]:
+        """Threads of the workers for tiles, as they were known so many seconds ago or later."""
         now = perf_counter()
-        if now - self._refreshed > WORKERS_REFRESH:
-            self._workers, self._refreshed = dict(self._client.nthreads()), now
+        if now - self._refreshed > age:
+            workers = self._client.scheduler_info(n_workers=-1)["workers"]
+            self._workers = {
+                address: about["nthreads"]
+                for address, about in workers.items()
+                if (COMPUTE in about["resources"] if self.options.resources else address != self._own)
+            }
+            self._refreshed = now
         return self._workers
 
     def _where(self) -> dict[str, Any]:
-        """Restrict a task: not to the coordinator's own worker, not to one that was late, while there are others."""
-        where: dict[str, Any] = {"resources": {"compute": 1}} if self.options.resources else {}
+        """Restrict a task: not to the coordinator's own worker, not to one that was late, while there are others.
+
+        `allow_other_workers` would let Dask ignore the resources, and then lose count of them.
+        """
         now = perf_counter()
         self._suspects = {address: until for address, until in self._suspects.items() if until > now}
-        if self._suspects or not self.options.resources:
-            shunned = {*self._suspects, *(() if self.options.resources else (self._own,))}
-            others = [address for address in self._known() if address not in shunned]
-            where |= {"workers": others, "allow_other_workers": True} if others else {}
-        return where
+        if self.options.resources and not self._suspects:
+            return {"resources": {COMPUTE: 1}}
+        others = [address for address in self._others(0.0) if address not in self._suspects]
+        if self.options.resources:
+            return {"resources": {COMPUTE: 1}} | ({"workers": others} if others else {})
+        return {"workers": others, "allow_other_workers": True} if others else {}
 
     def send(self, sequences: tuple[int, ...], rows: list[Ints]) -> None:
         """Send some batches as one task."""
@@ -118,7 +134,9 @@ class Dispatch:
             score_batches, self.post, task.sequences, blocks, key=key, pure=False, retries=0, **self._where()
         )
         task.futures[key] = future
-        self._client.loop.add_callback(self._collect, task, key, future)
+        collecting = asyncio.run_coroutine_threadsafe(self._collect(task, key, future), self._client.loop.asyncio_loop)
+        self._collecting.add(collecting)
+        collecting.add_done_callback(self._collecting.discard)
         self.timings.tasks += 1
         self.timings.repeats += task.attempts > 1
         self.timings.submitting += perf_counter() - before
@@ -184,7 +202,7 @@ class Dispatch:
             self.timings.waiting += perf_counter() - start
 
     def _patience(self) -> float:
-        return max(self.options.late_after, LATE_FACTOR * max(self._took)) if self._took else PATIENCE
+        return max(self.options.late_after, LATE_FACTOR * float(np.median(self._took))) if self._took else PATIENCE
 
     def _repeat(self, task: _Task) -> None:
         """Send a task again under a new key, away from the workers that have it now."""
@@ -201,12 +219,11 @@ class Dispatch:
         """Forget all tasks."""
         with self._news:
             self._closed = True
-            futures = [future for task in self._tasks.values() for future in task.futures.values()]
             self._tasks.clear()
             self._arrived.clear()
             self._news.notify_all()
-        for future in futures:
-            future.release()
+        for collecting in list(self._collecting):
+            collecting.cancel()
         if self._blocks is not None:
             self._blocks.release()
 
@@ -217,7 +234,7 @@ class _Blocks:
     def __init__(self, source: DaskSource, client: Any, options: Options) -> None:
         self._source = source
         self._client = client
-        self._where = {"resources": {"compute": 1}} if options.resources else {}
+        self._where = {"resources": {COMPUTE: 1}} if options.resources else {}
         self._kept: OrderedDict[int, Future] = OrderedDict()
 
     def of(self, rows: Ints) -> dict[int, Future]:

@@ -139,10 +139,13 @@ def _attempt(
         for text in _answer(coordinator.begin(learner, examples)):
             warnings.warn(text, RuntimeWarning, stacklevel=4)
         audience.begin()
-        stop = False
+        stop = starved = False
         while True:
             report: Report = _answer(coordinator.advance(TICK, stop))
             stop = audience.tell(report.entries)
+            if report.starved and not starved:
+                logger.warning("run %s waits: no worker for tiles is left", name)
+            starved = report.starved
             if report.error is not None:
                 raise report.error
             if report.done:

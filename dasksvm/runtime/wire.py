@@ -164,6 +164,8 @@ class Report:
     entries : list of (Progress, float)
         Progress after each result, and the seconds since the coordinator began.
     done : bool
+    starved : bool
+        Whether there is no worker for tiles.
     error : Exception or None
         What ended the run early.
     timings : Timings
@@ -172,5 +174,6 @@ class Report:
 
     entries: list[tuple[Progress, float]] = field(default_factory=list)
     done: bool = False
+    starved: bool = False
     error: Any = None
     timings: Timings = field(default_factory=Timings)
