@@ -24,6 +24,11 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    return noisy(tmp_path_factory.mktemp("data") / "long.zarr", rows=20_000)
+
+
+@pytest.fixture(scope="module")
 def alone(data):
     return solver().fit(data)
 
@@ -133,6 +138,23 @@ def test_worker_that_joins_late_takes_part(data, alone):
     assert run.timings.repeats == 0
 
 
+def test_run_without_workers_waits_and_says_so(long, caplog):
+    with quick(), local_cluster(1, processes=False) as made, Client(made) as client:
+        timers = []
+
+        def shrink(progress, seconds):
+            if not timers:
+                made.scale(1)
+                timers.append(threading.Timer(1.5, made.scale, (2,)))
+                timers[0].start()
+            return False
+
+        run = train(long, solver(), client=client, callbacks=[shrink])
+        timers[0].join()
+    assert "no worker for tiles is left" in caplog.text
+    assert digest(run.estimator) == digest(solver().fit(long))
+
+
 def test_cluster_without_resources_and_a_single_worker(data, alone):
     for workers in (1, 3):
         with (
@@ -187,11 +209,10 @@ def test_interrupted_run_leaves_the_cluster_clean(data, alone):
         assert digest(model.fit(data)) == digest(alone)
 
 
-def test_callbacks_and_budgets_reach_the_cluster(data, tmp_path):
-    long = noisy(tmp_path / "long", rows=30_000)
+def test_callbacks_and_budgets_reach_the_cluster(data, long):
     with cluster() as client:
         run = train(long, solver(), client=client, callbacks=[lambda progress, seconds: progress.seen >= 500])
-        assert 500 <= run.history[-1]["seen"] < 30_000
+        assert 500 <= run.history[-1]["seen"] < 20_000
         assert run.model.coefficients.shape[1] > 0
         budget = solver(client=client, max_examples=700, verbose=1).fit(data)
         assert budget.history_[-1]["seen"] == 700

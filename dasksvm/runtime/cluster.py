@@ -65,7 +65,7 @@ def local_cluster(
     Returns
     -------
     SpecCluster
-        Closed as a context manager; `cluster.scale(n)` changes the number of workers for tiles.
+        Closed as a context manager; `cluster.scale(n)` leaves n - 1 workers for tiles beside the coordinator's.
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1. Got {workers!r} instead.")
