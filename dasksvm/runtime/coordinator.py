@@ -27,8 +27,8 @@ from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, RowsPlan, ScorePlan
 from dasksvm.solver.tiles import member_rows
 
-# Multiply-adds of a tile that take about 20 ms: a task should not be smaller, or its own cost shows.
-TASK_WORK = 2e9
+# Multiply-adds of a tile that take about 25 ms: a task should not be smaller, or its own cost shows.
+TASK_WORK = 3e9
 # What a kernel value costs beside its products.
 VALUE_WORK = 30
 PROFILED = (
