@@ -130,7 +130,9 @@ class Learner:
             self.epoch, self.position = self.epoch + 1, 0
         value = self.expansion.cache.pages.itemsize
         room = self.settings.inflight_bytes // ((self.settings.lookahead + 1) * value * max(places, 1))
-        size = max(min(int(np.clip(places // 4, LEAST_BATCH, LARGEST_BATCH)), room), LEAST_BATCH // 4)
+        # Many members, or many examples of which few became members: either way a batch brings few that matter to its mates.
+        wanted = int(np.clip(max(places // 4, self.seen // 64), LEAST_BATCH, LARGEST_BATCH))
+        size = max(min(wanted, room), LEAST_BATCH // 4)
         stop = min(self.position + size, self._length(), self.position + max(left, 0))
         start, self.position = self.position, stop
         if stop <= start:
