@@ -334,3 +334,24 @@ def test_float64_tiles_agree_with_float32(data):
     X, y = data
     models = [LaSVC(dtype=d, epochs="converged", random_state=0).fit(X, y) for d in ("float32", "float64")]
     assert models[0].dual_objective_ == pytest.approx(models[1].dual_objective_, rel=1e-5)
+
+
+@pytest.mark.parametrize("density", [0.02, 0.5])
+def test_sparse_partial_fit_keeps_the_rows_of_every_block(density, rng):
+    X = sp.random(300, 40, density, format="csr", random_state=0)
+    y = np.asarray(X.sum(axis=1)).ravel() > np.median(np.asarray(X.sum(axis=1)))
+    model = LaSVC(C=10, gamma=0.5, random_state=0)
+    for start in range(0, 300, 100):
+        model.partial_fit(X[start : start + 100], y[start : start + 100], classes=[False, True])
+    assert model.support_.min() < 100
+    assert model.support_.max() >= 200
+    assert sp.issparse(model.support_vectors_)
+    assert np.allclose(model.support_vectors_.toarray(), X[model.support_].toarray(), atol=1e-6)
+
+
+def test_batches_grow_where_few_examples_become_members(rng):
+    X = rng.normal(size=(20_000, 5)) + 4 * np.where(np.arange(20_000) % 2, 1, -1)[:, None]
+    model = LaSVC(gamma=0.01, random_state=0).fit(X, np.arange(20_000) % 2)
+    assert len(model.support_) < 100
+    assert len(model.history_) < 20_000 / 64 / 1.5
+    assert model.score(X, np.arange(20_000) % 2) > 0.999

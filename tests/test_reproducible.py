@@ -3,9 +3,15 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
+
+from dasksvm import blas
+from dasksvm.solver.memory import Workspace
 
 CODE = """
 import hashlib, dask.config, numpy as np
@@ -34,3 +40,48 @@ def test_model_does_not_depend_on_threads(coretype, blas_threads):
     hashes = done.stdout.split()
     assert len(hashes) == 3
     assert len(set(hashes)) == 1
+
+
+def threads_of_blas():
+    return {entry["num_threads"] for entry in blas._controller().info()}
+
+
+def test_blas_is_held_at_one_thread_from_any_thread_until_the_last_is_out():
+    before = threads_of_blas()
+    entered, leave = threading.Event(), threading.Event()
+    seen = []
+
+    def hold():
+        with blas.one_thread():
+            entered.set()
+            leave.wait(10)
+            seen.append(threads_of_blas())
+
+    with threadpool_limits(2, "blas"):  # another thread than the one that will ask is in control
+        outside = threads_of_blas()
+        other = threading.Thread(target=hold)
+        other.start()
+        entered.wait(10)
+        with blas.one_thread():
+            leave.set()
+            other.join()
+            seen.append(threads_of_blas())
+        assert threads_of_blas() == outside
+    assert seen == [{1}, {1}]
+    assert threads_of_blas() == before
+
+
+def test_lent_memory_comes_back_when_nobody_refers_to_it():
+    workspace = Workspace()
+    kind = np.dtype(np.float32)
+    first = workspace.loan((1000, 10), kind)
+    first[:] = 7
+    address = first.ctypes.data
+    part = first[5:6]
+    del first
+    second = workspace.loan((1000, 10), kind)
+    assert second.ctypes.data != address
+    second[:] = 1
+    assert np.all(part == 7)
+    del part
+    assert workspace.loan((500, 10), kind).ctypes.data == address
