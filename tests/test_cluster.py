@@ -261,6 +261,17 @@ def test_error_in_a_chunk_names_it(tmp_path):
         solver(client=client, C=1.0).fit(data)
 
 
+def test_batches_share_tasks_and_the_time_is_accounted_for(data):
+    with cluster() as client:
+        run = train(data, solver(), client=client)
+    timings = run.timings
+    assert 0 < timings.tasks <= len(run.history) / 2
+    assert timings.received > 0
+    assert min(timings.waiting, timings.taking, timings.pulling, timings.reading, timings.tiling) > 0
+    assert timings.waiting + timings.taking <= timings.seconds
+    assert train(data, solver(max_examples=100)).timings is None
+
+
 def test_numpy_input_stays_here(data, alone):
     ids = np.arange(len(data))
     with cluster() as client:

@@ -29,6 +29,8 @@ from dasksvm.solver.tiles import member_rows
 
 # Multiply-adds of a tile that take about 25 ms: a task should not be smaller, or its own cost shows.
 TASK_WORK = 3e9
+# What comes in one message leaves memory together: much of it should not wait for the rest.
+TASK_BYTES = 32 << 20
 # What a kernel value costs beside its products.
 VALUE_WORK = 30
 PROFILED = (
@@ -132,30 +134,30 @@ class Coordinator:
         self._send(everything=not plans)
 
     def _send(self, everything: bool) -> None:
-        """Send the plans that wait in groups: as large as leaves every worker two tasks, larger while tiles are small."""
-        lookahead = self.learner.settings.lookahead
-        least = max(lookahead // (2 * self._dispatch.slots()), 1)
+        """Send the plans that wait, in groups; with `everything`, also those that do not fill one."""
         while self._unsent:
-            group: list[ScorePlan] = []
-            work = 0.0
-            for plan in self._unsent:
-                small = work < TASK_WORK and len(group) < lookahead // 2
-                if not (len(group) < least or small):
-                    break
-                group.append(plan)
-                work += self._work(plan)
-            if not everything and len(group) < least:
+            count = next(
+                (n for n in range(1, len(self._unsent)) if self._fills_a_task(self._unsent[:n])), len(self._unsent)
+            )
+            group = self._unsent[:count]
+            if not everything and not self._fills_a_task(group):
                 return
-            if not everything and len(group) == len(self._unsent) < lookahead // 2 and work < TASK_WORK:
-                return
-            self._unsent = self._unsent[len(group) :]
+            del self._unsent[:count]
             self._dispatch.send(
                 tuple(plan.sequence for plan in group), [plan.rows - self.examples.base for plan in group]
             )
 
-    def _work(self, plan: ScorePlan) -> float:
-        width = 0 if plan.view.members is None else plan.view.members.width
-        return float(len(plan.rows) * len(plan.view.order) * (width + VALUE_WORK))
+    def _fills_a_task(self, group: list[ScorePlan]) -> bool:
+        """As many plans as leave every worker two tasks, more while tiles are small, fewer when their rows are many bytes."""
+        values = [len(plan.rows) * len(plan.view.order) for plan in group]
+        members = group[0].view.members
+        width, size = (0, 4) if members is None else (members.width, members.dtype.itemsize)
+        if sum(values) * size >= TASK_BYTES:
+            return True
+        lookahead = self.learner.settings.lookahead
+        if len(group) < max(lookahead // (2 * self._dispatch.slots()), 1):
+            return False
+        return sum(values) * (width + VALUE_WORK) >= TASK_WORK or len(group) >= lookahead // 2
 
     # Called by workers and by anyone who wants to know, at any time
 

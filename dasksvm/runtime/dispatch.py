@@ -47,7 +47,7 @@ class _Task:
     def __init__(self, sequences: tuple[int, ...], rows: list[Ints]) -> None:
         self.sequences = sequences
         self.rows = rows
-        self.attempts = 0
+        self.attempts = self.errors = 0
         self.sent = 0.0
         self.futures: dict[str, Future] = {}
 
@@ -158,7 +158,8 @@ class Dispatch:
             if scored is not None:
                 self._take_in(task, scored)
             elif self._open(task) and not task.futures:
-                if error is not None and (not isinstance(error, PASSING) or task.attempts >= self.options.attempts):
+                task.errors += error is not None
+                if error is not None and (not isinstance(error, PASSING) or task.errors >= self.options.attempts):
                     self._failed = error
                 else:
                     self._lost.append(task)
@@ -205,7 +206,14 @@ class Dispatch:
         return max(self.options.late_after, LATE_FACTOR * float(np.median(self._took))) if self._took else PATIENCE
 
     def _repeat(self, task: _Task) -> None:
-        """Send a task again under a new key, away from the workers that have it now."""
+        """Send a task again under a new key, away from the workers that have it now; later, if there is no worker at all."""
+        if self.starved():  # asks the event loop, which must not find the lock taken
+            with self._news:
+                self._lost.append(task)
+                self._news.wait(STARVED_REFRESH)
+            return
+        if not self._open(task):
+            return
         keys = list(task.futures)
         if keys:
             processing = self._client.processing()

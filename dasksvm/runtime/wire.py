@@ -117,7 +117,7 @@ class Options:
     late_after : float
         Seconds after which the oldest batch is asked for a second time, at the earliest.
     attempts : int
-        Times that a task is submitted before its error is the error of the run.
+        Times that a task may fail, by what may pass, before its error is the error of the run.
     """
 
     resources: bool
