@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 from sklearn.base import clone
 
 from dasksvm import Dataset, LaSVC, train
-from dasksvm.runtime import CoordinatorLost, local_cluster, wire
+from dasksvm.runtime import CoordinatorLost, coordinator, local_cluster, wire
 from dasksvm.runtime import train as driver
 from dasksvm.runtime.coordinator import Coordinator
 from tests.clusters import cluster, digest, history, left_over, noisy, quick, solver
@@ -270,6 +270,15 @@ def test_batches_share_tasks_and_the_time_is_accounted_for(data):
     assert min(timings.waiting, timings.taking, timings.pulling, timings.reading, timings.tiling) > 0
     assert timings.waiting + timings.taking <= timings.seconds
     assert train(data, solver(max_examples=100)).timings is None
+
+
+def test_large_batches_stay_where_they_are_until_they_are_near(data, alone, monkeypatch):
+    monkeypatch.setattr(coordinator, "TASK_BYTES", 1)
+    with cluster() as client:
+        run = train(data, solver(), client=client)
+        assert digest(run.estimator) == digest(alone)
+        assert left_over(client) == ([], {(0, 0)})
+    assert run.timings.tasks > len(run.history) / 2
 
 
 def test_numpy_input_stays_here(data, alone):

@@ -143,16 +143,15 @@ class Coordinator:
             if not everything and not self._fills_a_task(group):
                 return
             del self._unsent[:count]
-            self._dispatch.send(
-                tuple(plan.sequence for plan in group), [plan.rows - self.examples.base for plan in group]
-            )
+            rows = [plan.rows - self.examples.base for plan in group]
+            self._dispatch.send(tuple(plan.sequence for plan in group), rows, _bytes(group) >= TASK_BYTES)
 
     def _fills_a_task(self, group: list[ScorePlan]) -> bool:
         """As many plans as leave every worker two tasks, more while tiles are small, fewer when their rows are many bytes."""
         values = [len(plan.rows) * len(plan.view.order) for plan in group]
         members = group[0].view.members
-        width, size = (0, 4) if members is None else (members.width, members.dtype.itemsize)
-        if sum(values) * size >= TASK_BYTES:
+        width = 0 if members is None else members.width
+        if _bytes(group) >= TASK_BYTES:
             return True
         lookahead = self.learner.settings.lookahead
         if len(group) < max(lookahead // (2 * self._dispatch.slots()), 1):
@@ -206,3 +205,10 @@ class Coordinator:
         self._closed = True
         if hasattr(self, "_dispatch"):
             self._dispatch.close()
+
+
+def _bytes(group: list[ScorePlan]) -> int:
+    """Bytes of the kernel rows of some plans."""
+    members = group[0].view.members
+    size = 4 if members is None else members.dtype.itemsize
+    return size * sum(len(plan.rows) * len(plan.view.order) for plan in group)

@@ -39,13 +39,17 @@ SUSPICION = 30.0
 WORKERS_REFRESH = 2.0
 STARVED_REFRESH = 0.2
 KEPT_BLOCKS = 3
+# Large results are fetched so many batches ahead; until then they stay where they were computed.
+FETCHED_AHEAD = 4
+FETCH_POLL = 0.005
 
 
 class _Task:
     """Some batches that were sent together."""
 
-    def __init__(self, sequences: tuple[int, ...], rows: list[Ints]) -> None:
+    def __init__(self, sequences: tuple[int, ...], rows: list[Ints], large: bool) -> None:
         self.sequences = sequences
+        self.large = large
         self.rows = rows
         self.attempts = self.errors = 0
         self.sent = 0.0
@@ -80,6 +84,7 @@ class Dispatch:
         self._suspects: dict[str, float] = {}
         self._workers: dict[str, int] = {}
         self._refreshed = -np.inf
+        self._needed = 0
         self._closed = False
 
     def starved(self) -> bool:
@@ -117,9 +122,9 @@ class Dispatch:
             return {"resources": {COMPUTE: 1}} | ({"workers": others} if others else {})
         return {"workers": others, "allow_other_workers": True} if others else {}
 
-    def send(self, sequences: tuple[int, ...], rows: list[Ints]) -> None:
+    def send(self, sequences: tuple[int, ...], rows: list[Ints], large: bool) -> None:
         """Send some batches as one task."""
-        task = _Task(sequences, rows)
+        task = _Task(sequences, rows, large)
         for sequence in sequences:
             self._tasks[sequence] = task
         self._submit(task)
@@ -146,6 +151,8 @@ class Dispatch:
         scored: Scored | None = None
         error: Exception | None = None
         try:
+            while task.large and task.sequences[0] >= self._needed + FETCHED_AHEAD:
+                await asyncio.sleep(FETCH_POLL)
             scored = await self._client.gather(future, direct=True, asynchronous=True)
         except Exception as raised:  # judged in `wait`, on the solver's thread
             error = raised
@@ -182,6 +189,7 @@ class Dispatch:
     def wait(self, sequence: int, deadline: float) -> CandidateBatch | None:
         """Wait for a batch until the deadline; ask for it again when it is late or was lost."""
         start = perf_counter()
+        self._needed = sequence
         task = self._tasks[sequence]
         try:
             while perf_counter() < deadline and not self._closed:
