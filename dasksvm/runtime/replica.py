@@ -3,7 +3,7 @@
 A replica belongs to a worker, not to a process: with `processes=False` several workers share one.
 """
 
-from asyncio import CancelledError, sleep
+from asyncio import sleep
 from dataclasses import replace
 from threading import Lock, local
 from time import monotonic
@@ -140,11 +140,7 @@ def ask(post: Post, method: str, *arguments: Any) -> Any:
         wrapped = [to_serialize(argument) for argument in arguments]
         return await worker.rpc(post.address).actor_execute(actor=post.key, function=method, args=wrapped, kwargs={})
 
-    try:
-        answer = sync(worker.loop, call, callback_timeout=PULL_TIMEOUT)
-    except CancelledError as error:
-        # Left to itself it would cancel the coroutine that runs this task, and the worker's slot would never be free again.
-        raise OSError("the call to the coordinator was cancelled") from error
+    answer = sync(worker.loop, call, callback_timeout=PULL_TIMEOUT)
     if answer["status"] != "OK":
         raise answer["exception"]
     return answer["result"]
