@@ -3,6 +3,7 @@
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,11 @@ from typing import Any, TypeVar
 
 import click
 
+from dasksvm.data.readers import FORMATS
+from dasksvm.data.statistics import SCALES
+
+# Feature names that `info` lists.
+SHOWN = 8
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -90,6 +96,58 @@ def quickstart(C: float, seed: int, workers: int) -> None:
         "\nnext: dasksvm train DATA.zarr MODEL --workers 2, and dasksvm predict; in Python Dataset.create(path, X, y), "
         "LaSVC(epochs='converged') for the exact optimum, LaSVC(max_time=60) for a budget, partial_fit for a stream."
     )
+
+
+@main.command()
+@click.argument("source", type=click.Path())
+@click.argument("data", type=click.Path())
+@click.option("--label", help="Column of the labels, by name or number; of NPY the file, of NPZ the array.")
+@click.option("--weight", help="Column of the weights, in the same way.")
+@click.option("--format", type=click.Choice(FORMATS), help="Where the name of SOURCE does not tell.")
+@click.option(
+    "--header/--no-header", default=None, help="Whether the first line of a CSV file has names; else guessed."
+)
+@click.option("--features", type=click.IntRange(1), help="Of an svmlight file: the number of features.")
+@click.option("--zero-based", is_flag=True, help="Of an svmlight file: indices begin with 0.")
+@click.option(
+    "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Of text."
+)
+@click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Bring the rows into random order.")
+@click.option("--scale", type=click.Choice(SCALES), default="none", show_default=True, help="What training applies.")
+@click.option("--chunk-rows", type=click.IntRange(1), help="Rows of a chunk; else by bytes.")
+@click.option("--seed", default=0, show_default=True, help="Decides the order.")
+@cluster_options
+def ingest(
+    source: str,
+    data: str,
+    label: str | None,
+    seed: int,
+    workers: int | None,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    **options: Any,
+) -> None:
+    """Write the rows and labels of SOURCE (CSV, svmlight, NPY, NPZ, Parquet, AnnData) to the new data set DATA."""
+    from dasksvm import Dataset
+
+    start = time.perf_counter()
+    with connected(workers, scheduler, scheduler_file) as client, Bars() as bars, warnings.catch_warnings():
+        warnings.showwarning = _echo_warning  # type: ignore[assignment]
+        made = Dataset.create(data, source, label, random_state=seed, client=client, watch=bars, **options)
+    tell_data(made)
+    click.echo(f"written in {time.perf_counter() - start:.1f} s")
+
+
+@main.command()
+@click.argument("path", type=click.Path(exists=True))
+def info(path: str) -> None:
+    """Say what a data set or a model is."""
+    from dasksvm import Dataset, load
+
+    if Path(path).is_dir():
+        tell_data(Dataset.open(path))
+    else:
+        tell_model(load(path))
 
 
 @main.command()
@@ -182,6 +240,69 @@ def _number(text: str, kind: type, option: str) -> Any:
         return kind(text)
     except ValueError:
         raise click.BadParameter(f"{text!r} is no number.", param_hint=option) from None
+
+
+class Bars:
+    """A progress bar for each phase of an ingest, on standard error."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+        self._bar: Any = None
+
+    def __enter__(self) -> "Bars":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.render_finish()
+
+    def __call__(self, phase: str, rows: int, share: float | None) -> None:
+        """Show where a phase stands."""
+        if phase != self._phase:
+            self.__exit__()
+            self._phase, self._bar = phase, click.progressbar(length=1000, file=sys.stderr)
+        self._bar.label = f"{phase} {rows:,} rows"
+        self._bar.update(int(1000 * (share or 0.0)) - self._bar.pos)
+
+
+def _echo_warning(message: Warning | str, *_: Any) -> None:
+    click.echo(f"dasksvm: warning: {message}", err=True)
+
+
+def tell_data(data: Any) -> None:
+    """Say what a data set is."""
+    kept = "sparse, " if data.sparse else ""
+    counts = ", ".join(f"{count:,} {label}" for label, count in zip(data.classes, data.class_counts, strict=True))
+    stored = sum(file.stat().st_size for file in Path(data.path).rglob("*") if file.is_file())
+    density = data.nonzeros / (data.shape[0] * data.shape[1])
+    click.echo(f"data set          {data.path}, from {data.origin}")
+    click.echo(f"rows x features   {data.shape[0]:,} x {data.shape[1]:,} {kept}{data.dtype}, {density:.2%} stored")
+    click.echo(f"classes           {counts}")
+    click.echo(f"on disk           {stored / 1e6:,.1f} MB in {len(data.chunks()):,} chunks of {data.chunk_rows:,} rows")
+    click.echo(
+        f"order             {'shuffled' if data.shuffled else 'as in the source: online training wants it shuffled'}"
+    )
+    click.echo(f"weights           {'yes' if data.weighted else 'no'}")
+    click.echo(f"scaled            {'as it comes' if data.scaling is None else 'by an affine map of each feature'}")
+    if data.names:
+        more = "" if len(data.names) <= SHOWN else f", and {len(data.names) - SHOWN:,} more"
+        click.echo(f"features          {', '.join(data.names[:SHOWN])}{more}")
+
+
+def tell_model(model: Any) -> None:
+    """Say what a model is."""
+    import numpy as np
+
+    kernel = model.kernel
+    parameters = {"rbf": ("gamma",), "poly": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "coef0")}
+    shown = ", ".join(f"{name}={getattr(kernel, name):g}" for name in parameters.get(kernel.name, ()))
+    bound = np.abs(model.coefficients).max(initial=0.0)
+    count, width = model.support_vectors.shape
+    click.echo(f"kernel            {kernel.name} {shown}")
+    click.echo(f"support vectors   {count:,} of {width:,} features, {model.support_vectors.dtype}")
+    click.echo(f"coefficients      up to {bound:g}; bias {', '.join(f'{b:g}' for b in model.intercepts)}")
+    click.echo(f"classes           {', '.join(str(label) for label in model.classes)}")
+    click.echo(f"scaled            {'as it comes' if model.scaling is None else 'by an affine map of each feature'}")
 
 
 def describe(model: Any, data: Any, seconds: float) -> None:

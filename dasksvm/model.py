@@ -207,13 +207,14 @@ def as_features(
     dtype : dtype
         float32 or float64.
     shift, factor : ndarray of shape (d,), optional
-        Dense rows become (x - shift) · factor.
+        Rows become (x - shift) · factor; sparse ones x · factor.
     sparse : bool
         Whether the tiles stay sparse; else CSR rows are made dense.
     """
     if sparse:
         X = X.tocsr()
-        return SparseFeatures.of(X.data.astype(dtype), X.indices, X.indptr, X.shape[1])
+        data = X.data if factor is None else X.data * factor[X.indices]
+        return SparseFeatures.of(data.astype(dtype), X.indices, X.indptr, X.shape[1])
     rows: Any = X.toarray() if hasattr(X, "toarray") else X
     exact = np.result_type(rows, dtype)
     if shift is not None:

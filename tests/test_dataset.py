@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from dasksvm import Dataset, LaSVC
 from dasksvm.data import writing
+from dasksvm.data.readers import arrays
 from dasksvm.data.statistics import FeatureStatistics
 from tests.clusters import digest
 
@@ -58,7 +59,8 @@ def test_unshuffled_rows_stay_in_order(tmp_path, rows):
 
 
 def test_dask_arrays_and_numpy_arrays_are_written_alike(tmp_path, rows, monkeypatch):
-    monkeypatch.setattr(writing, "BLOCK_BYTES", 1000)  # several buckets and blocks
+    monkeypatch.setattr(writing, "BUCKET_BYTES", 1000)
+    monkeypatch.setattr(arrays, "PIECE_BYTES", 700)
     X, y = rows
     one = Dataset.create(tmp_path / "numpy", X, y, chunk_rows=60, random_state=5)
     lazy = da.concatenate([da.from_array(X, chunks=(100, 3)), da.from_array(X[:0], chunks=(1, 7))])
@@ -75,7 +77,7 @@ def test_dask_arrays_and_numpy_arrays_are_written_alike(tmp_path, rows, monkeypa
 
 def test_shuffle_is_uniform(tmp_path, monkeypatch):
     """Every row is as likely in any tenth of the data, also when it is dealt to buckets."""
-    monkeypatch.setattr(writing, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(writing, "BUCKET_BYTES", 100)
     X = np.zeros((100, 1), np.int64)
     counts = np.zeros((10, 10))
     for seed in range(60):
@@ -127,7 +129,7 @@ def test_scaling_is_a_map_of_the_features(tmp_path, rows, scale):
         ({"X": np.zeros(4)}, "2 dimensions"),
         ({"X": np.zeros((0, 2)), "y": []}, "nothing to write"),
         ({"X": np.array([["a"]] * 4)}, "numeric"),
-        ({"X": [[0.0, 1], [2, 3], [4, np.nan], [5, 6]]}, "nan in row 2, column 1"),
+        ({"X": [[0.0, 1], [2, 3], [4, np.nan], [5, 6]]}, "row 2, column 1: the value is nan"),
         ({"weight": [1, 1, -1, 1]}, "weight"),
         ({"weight": [1, 1]}, "weight"),
         ({"scale": "log"}, "scale"),

@@ -32,11 +32,6 @@ def data(tmp_path_factory):
     return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=12_000)
 
 
-@pytest.fixture(scope="module")
-def alone(data):
-    return solver().fit(data)
-
-
 @pytest.fixture
 def client():
     with quick(), cluster(2, processes=True) as client:

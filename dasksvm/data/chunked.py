@@ -19,6 +19,11 @@ def is_dask(data: Any) -> bool:
     return type(data).__module__.split(".")[0] == "dask"
 
 
+def is_sparse(data: Any) -> bool:
+    """Tell whether `data` is a SciPy matrix or array of a sparse kind."""
+    return bool(sp.issparse(data))
+
+
 class ChunkedRows(ABC):
     """Rows of chunked data.
 
@@ -35,7 +40,7 @@ class ChunkedRows(ABC):
         self._lock = Lock()
 
     @abstractmethod
-    def _read(self, at: int) -> Any:
+    def read(self, at: int) -> Any:
         """Make a chunk."""
 
     def chunk(self, at: int) -> Any:
@@ -44,7 +49,7 @@ class ChunkedRows(ABC):
             if at in self._kept:
                 self._kept.move_to_end(at)
                 return self._kept[at]
-            value = self._kept[at] = self._read(at)
+            value = self._kept[at] = self.read(at)
             while len(self._kept) > KEPT_CHUNKS:
                 self._kept.popitem(last=False)
             return value
@@ -63,7 +68,7 @@ class ChunkedRows(ABC):
             parts.append(self.chunk(int(at))[rows[mine] - self._starts[at]])
             places.append(mine)
         back = np.argsort(np.concatenate(places))
-        stacked = sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+        stacked = sp.vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)
         return stacked[back]
 
     def parts(self) -> Iterator[Any]:

@@ -1,45 +1,24 @@
 """Dataset: labelled rows in a Zarr v3 group, complete or absent."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
-from dasksvm.data.chunked import ChunkedRows
 from dasksvm.data.statistics import Scaling
+from dasksvm.data.stored import StoredRows
 from dasksvm.solver.features import Ints
 
-VERSION = 1
+VERSION = 2
+# Rows of the array `features`; offset and factor of the scaling follow, if there is one.
+STATISTICS = ("mean", "variance", "minimum", "maximum")
 ATTRIBUTE = "dasksvm"
-
-
-class _Array(ChunkedRows):
-    """A Zarr array by rows; opened when it is first read, in whatever process that is."""
-
-    def __init__(self, path: str, name: str, rows: int, step: int) -> None:
-        super().__init__(tuple(min(step, rows - start) for start in range(0, rows, step)))
-        self.path, self.name, self.step = path, name, step
-
-    @cached_property
-    def _array(self) -> Any:
-        import zarr
-
-        return zarr.open_array(self.path, path=self.name, mode="r")
-
-    def _read(self, at: int) -> Any:
-        try:
-            return self._array[at * self.step : at * self.step + self.chunks[at]]
-        except Exception as error:
-            last = at * self.step + self.chunks[at] - 1
-            raise OSError(
-                f"{self.path}: chunk {at} of {self.name} (rows {at * self.step} to {last}) cannot be read: {error}"
-            ) from error
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_array"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +37,12 @@ class Dataset:
         Of each feature, as it is on disk.
     scaling : Scaling or None
         The map that training applies to the rows and the model carries.
+    sparse : bool
+        Whether `X` is a CSR matrix, in AnnData's encoding.
+    nonzeros : int
+        Values that `X` stores.
+    names : list of str, or None
+        Of the features.
     shuffled : bool
         Whether the rows are in random order; `source` has the row that each was.
     weighted : bool
@@ -77,7 +62,12 @@ class Dataset:
 
     path: str
     shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    sparse: bool
+    nonzeros: int
     chunk_rows: int
+    column_rows: int
+    names: list[str] | None
     classes: NDArray[Any]
     class_counts: Ints
     mean: NDArray[np.float64]
@@ -117,22 +107,24 @@ class Dataset:
     @classmethod
     def _described(cls, path: str, about: dict[str, Any], group: Any) -> Self:
         rows, width = about["shape"]
-        for name, shape in (("X", (rows, width)), ("y", (rows,))):
+        sparse = about["sparse"]
+        described = len(STATISTICS) + (2 if about["scaled"] else 0)
+        shapes: dict[str, tuple[int, ...]] = {"y": (rows,), "features": (described, width)}
+        shapes |= {"X/indptr": (rows + 1,), "X/data": (about["nonzeros"],)} if sparse else {"X": (rows, width)}
+        for name, shape in shapes.items():
             if name not in group or group[name].shape != shape:
                 raise ValueError(f"{path} is damaged: the array {name} is not of shape {shape}.")
-        scaling = about["scaling"]
-        features = {name: np.array(about["features"][name]) for name in ("mean", "variance", "minimum", "maximum")}
+        features = group["features"][:]
+        plain = ("sparse", "nonzeros", "chunk_rows", "column_rows", "names", "shuffled", "weighted", "origin")
         return cls(
             path=path,
             shape=(rows, width),
-            chunk_rows=group["X"].chunks[0],
+            dtype=group["X/data" if sparse else "X"].dtype,
             classes=np.array(about["classes"], about["class_type"]),
             class_counts=np.array(about["class_counts"], np.int64),
-            scaling=None if scaling is None else Scaling(np.array(scaling["offset"]), np.array(scaling["factor"])),
-            shuffled=about["shuffled"],
-            weighted=about["weighted"],
-            origin=about["origin"],
-            **features,
+            scaling=Scaling(*features[len(STATISTICS) :]) if about["scaled"] else None,
+            **{name: about[name] for name in plain},
+            **dict(zip(STATISTICS, features, strict=False)),
         )
 
     @classmethod
@@ -140,13 +132,16 @@ class Dataset:
         cls,
         path: str | Path,
         X: Any,
-        y: Any,
+        y: Any = None,
         weight: Any = None,
         *,
         shuffle: bool = True,
         scale: str = "none",
         chunk_rows: int | None = None,
         random_state: Any = None,
+        client: Any = None,
+        watch: Callable[[str, int, float | None], None] | None = None,
+        **reading: Any,
     ) -> Self:
         """Write rows and labels to a new Zarr group, in bounded memory, and open it.
 
@@ -154,11 +149,15 @@ class Dataset:
         ----------
         path : str or Path
             Must not exist.
-        X : ndarray or dask.array.Array of shape (n, d)
-            Of any numeric type, which is kept.
-        y : array of shape (n,)
-            Labels of any type that sorts.
-        weight : array of shape (n,), optional
+        X : array of shape (n, d), dataframe, or path of a file
+            NumPy, SciPy CSR and Dask arrays, pandas and Dask dataframes; CSV, svmlight (these also as .gz or .bz2), NPY, NPZ,
+            Parquet, AnnData. The numeric type is kept; text becomes float32. CSR and svmlight are stored as CSR.
+        y : array of shape (n,), or str
+            Labels of any type that sorts. Of a Dask dataframe, and of a file that has the labels too: their column by name, of
+            CSV also by number; None: the one called label, target, class or y, of CSV else the last. Of NPY and NPZ: an
+            array, the name of one in the archive (None: "y"), or the path of a file, NPY or a value a line.
+        weight : array of shape (n,), or str, optional
+            As y.
         shuffle : bool, default=True
             Whether to bring the rows into random order, which online training needs; the source rows are kept.
         scale : {"none", "minmax", "standard"}, default="none"
@@ -167,26 +166,37 @@ class Dataset:
             Rows of a chunk; from `dasksvm.chunk-bytes` if not given.
         random_state : int, RandomState or None, default=None
             Decides the order.
+        client : distributed.Client, optional
+            Of a cluster whose workers read the file. Dask collections are computed on the current one.
+        watch : callable, optional
+            Told "reading" or "writing", the rows so far, and their share of all (None: unknown).
+        **reading
+            Of files. `format`: "csv", "svmlight", "npy", "npz", "parquet" or "anndata", where the name does not tell;
+            `header`: whether a CSV file has one; `features`: number of features of an svmlight file; `zero_based`: whether its
+            indices begin with 0; `dtype`: what text becomes.
         """
-        from dasksvm.data.writing import write
+        from dasksvm.data.readers import Reading, reader_of
+        from dasksvm.data.writing import Writing, write
 
-        write(str(path), X, y, weight, shuffle, scale, chunk_rows, random_state)
+        seed = int(check_random_state(random_state).randint(1 << 31)) if shuffle else 0
+        reader = reader_of(X, y, weight, Reading(**reading))
+        write(str(path), reader, Writing(shuffle, scale, chunk_rows, seed), client, watch or _ignore)
         return cls.open(path)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     @cached_property
-    def _features(self) -> _Array:
-        return _Array(self.path, "X", len(self), self.chunk_rows)
+    def _features(self) -> StoredRows:
+        return StoredRows(self.path, "X", len(self), self.chunk_rows, self.shape[1] if self.sparse else None)
 
-    def _column(self, name: str) -> _Array:
+    def _column(self, name: str) -> StoredRows:
         if name not in self._columns:
-            self._columns[name] = _Array(self.path, name, len(self), self.chunk_rows)
+            self._columns[name] = StoredRows(self.path, name, len(self), self.column_rows)
         return self._columns[name]
 
     @cached_property
-    def _columns(self) -> dict[str, _Array]:
+    def _columns(self) -> dict[str, StoredRows]:
         return {}
 
     def __reduce__(self) -> Any:
@@ -197,10 +207,13 @@ class Dataset:
         """Give the rows of each chunk."""
         return self._features.chunks
 
-    def rows(self, ids: Ints) -> NDArray[Any]:
-        """Read some rows as they are on disk, shape (m, d); whole chunks are read, and the last few kept."""
-        rows: NDArray[Any] = self._features.raw(np.asarray(ids, np.int64))
-        return rows
+    def rows(self, ids: Ints) -> Any:
+        """Read some rows as they are on disk, an array or CSR matrix of shape (m, d); the last few chunks are kept."""
+        return self._features.raw(np.asarray(ids, np.int64))
+
+    def part(self, at: int) -> Any:
+        """Read a chunk of rows, which is not kept."""
+        return self._features.read(at)
 
     def codes(self, ids: Ints) -> Ints:
         """Read the class numbers of some rows, shape (m,)."""
@@ -225,12 +238,27 @@ class Dataset:
         return self._column("source").raw(ids) if self.shuffled else ids
 
     def as_dask(self) -> tuple[Any, Any]:
-        """Give the rows, as they are on disk, and the labels as lazy Dask arrays."""
+        """Give the rows, as they are on disk, and the labels as lazy Dask arrays; sparse rows as blocks of CSR matrices."""
         import dask.array as da
 
-        codes = da.from_zarr(self.path, component="y")
+        chunks = (self.chunks(),)
+        codes = da.from_zarr(self.path, component="y", chunks=chunks)
         labels = codes.map_blocks(_decode, self.classes, dtype=self.classes.dtype)
-        return da.from_zarr(self.path, component="X"), labels
+        if not self.sparse:
+            return da.from_zarr(self.path, component="X"), labels
+        numbers = da.arange(len(self.chunks()), chunks=1)
+        meta = sp.csr_matrix((0, self.shape[1]), dtype=self.dtype)
+        wide = {"new_axis": 1, "chunks": (*chunks, (self.shape[1],))}
+        X = numbers.map_blocks(_sparse_chunk, self, dtype=self.dtype, meta=meta, **wide)
+        return X, labels
+
+
+def _sparse_chunk(number: NDArray[np.int64], data: Dataset) -> Any:
+    return data.part(int(number[0]))
+
+
+def _ignore(phase: str, rows: int, share: float | None) -> None:
+    pass
 
 
 def _again(fields: dict[str, Any]) -> Dataset:

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dasksvm.data.chunked import KEPT_CHUNKS, ChunkedRows
+from dasksvm.data.chunked import KEPT_CHUNKS, ChunkedRows, is_sparse
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.statistics import Scaling
 from dasksvm.model import as_features
@@ -31,7 +31,7 @@ class MemorySource:
     def __init__(self, X: Any) -> None:
         self.X = X
         self.chunks: tuple[int, ...] = (X.shape[0],)
-        self.sparse = sp.issparse(X)
+        self.sparse = is_sparse(X)
 
     def raw(self, rows: Ints) -> Any:
         """Give some rows as they are."""
@@ -63,7 +63,7 @@ class DaskSource(ChunkedRows):
         super().__init__(tuple(int(size) for size in self.X.chunks[0]))
         self._check = check
         filled = np.flatnonzero(self.chunks)
-        self.sparse = len(filled) > 0 and sp.issparse(self.chunk(int(filled[0])))
+        self.sparse = len(filled) > 0 and is_sparse(self.chunk(int(filled[0])))
 
     def checked(self, at: int) -> Any:
         """Give a chunk as a lazy array that is validated when it is computed."""
@@ -74,7 +74,8 @@ class DaskSource(ChunkedRows):
         """List the chunks that hold some rows."""
         return np.unique(np.searchsorted(self._starts, rows, side="right") - 1)
 
-    def _read(self, at: int) -> Any:
+    def read(self, at: int) -> Any:
+        """Compute a chunk."""
         return self.checked(at).compute()
 
     def sums(self) -> list[tuple[int, NDArray[np.float64], float, int]]:
@@ -111,23 +112,20 @@ class DatasetSource:
     data : Dataset
     """
 
-    sparse = False
-
     def __init__(self, data: Dataset) -> None:
         self.data = data
+        self.sparse = data.sparse
         self.chunks = data.chunks()
         self.scaling = data.scaling
 
-    def raw(self, rows: Ints) -> NDArray[Any]:
+    def raw(self, rows: Ints) -> Any:
         """Give some rows as they are on disk."""
         return self.data.rows(rows)
 
-    def parts(self) -> Iterator[NDArray[Any]]:
+    def parts(self) -> Iterator[Any]:
         """Yield all rows in order, a chunk at a time."""
-        start = 0
-        for size in self.chunks:
-            yield self.data.rows(np.arange(start, start + size))
-            start += size
+        for at in range(len(self.chunks)):
+            yield self.data.part(at)
 
 
 Source = MemorySource | DaskSource | DatasetSource
@@ -143,7 +141,8 @@ def moments(source: Source) -> tuple[NDArray[np.float64], float, float]:
         centres, spread = data.mean, data.variance
         if scaling is not None:
             centres, spread = (centres - scaling.offset) * scaling.factor, spread * np.square(scaling.factor)
-        return data.mean, float(np.mean(spread + np.square(centres - centres.mean()))), 1.0
+        share = data.nonzeros / (len(data) * data.shape[1])
+        return data.mean, float(np.mean(spread + np.square(centres - centres.mean()))), share
     found = source.sums() if isinstance(source, DaskSource) else [_sums(part) for part in source.parts()]
     if not found:
         raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
@@ -156,8 +155,11 @@ def moments(source: Source) -> tuple[NDArray[np.float64], float, float]:
 
 def _sums(part: Any) -> tuple[int, NDArray[np.float64], float, int]:
     """Rows, sum of each feature, sum of all squares, non-zeros of some rows."""
-    values = part.data if hasattr(part, "nnz") else part
-    total = np.asarray(part.sum(axis=0, dtype=np.float64)).ravel()
+    if is_sparse(part):
+        values = part.data
+        total: NDArray[np.float64] = np.bincount(part.indices, part.data.astype(np.float64), part.shape[1])
+    else:
+        values, total = part, part.sum(axis=0, dtype=np.float64)
     return part.shape[0], total, float(np.sum(np.square(values, dtype=np.float64))), int(values.size)
 
 
@@ -199,7 +201,9 @@ class Form:
         """Make rows of features, to rounding."""
         if isinstance(features, SparseFeatures):
             shape = (len(features), features.width)
-            return sp.csr_matrix((features.data, features.indices, features.indptr), shape=shape)
+            factor = self._map[1]
+            data = features.data if factor is None else features.data / factor.astype(features.dtype)[features.indices]
+            return sp.csr_matrix((data, features.indices, features.indptr), shape=shape)
         shift, factor = self._map
         rows = features.values if factor is None else features.values / factor.astype(features.dtype)
         return rows if shift is None else rows + shift.astype(features.dtype)

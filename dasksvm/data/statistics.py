@@ -6,6 +6,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.data.blocks import BadRow
+from dasksvm.data.chunked import is_sparse
+from dasksvm.solver.jit import njit
+
+# A feature stands out when its range is so many times the median one, or that so many times its own.
+WIDE, NARROW = 100.0, 1000.0
+# Rows whose mean is subtracted before squares are summed.
+SHIFT_ROWS = 100
 SCALES = ("none", "minmax", "standard")
 
 
@@ -26,13 +34,17 @@ class Scaling:
 class FeatureStatistics:
     """Count, mean, sum of squared deviations, extremes of each feature; merged block by block (Chan's update).
 
+    Sparse blocks may grow wider as they come; what a narrower one lacks is 0.
+
     Attributes
     ----------
-    count : int
+    count, nonzeros : int
+        Rows; values that are not 0, or stored in sparse rows.
     mean, deviations, minimum, maximum : ndarray of float64, shape (d,)
     """
 
     count: int
+    nonzeros: int
     mean: NDArray[np.float64]
     deviations: NDArray[np.float64]
     minimum: NDArray[np.float64]
@@ -42,21 +54,34 @@ class FeatureStatistics:
     def empty(cls, width: int) -> Self:
         """Begin with no rows."""
         zero = np.zeros(width)
-        return cls(0, zero, zero.copy(), np.full(width, np.inf), np.full(width, -np.inf))
+        return cls(0, 0, zero, zero.copy(), np.full(width, np.inf), np.full(width, -np.inf))
 
-    def add(self, block: NDArray[Any]) -> None:
-        """Take in some rows."""
-        if not len(block):
+    def add(self, block: Any) -> None:
+        """Take in some rows, shape (m, d); BadRow names a value that is not finite."""
+        rows = block.shape[0]
+        if not rows:
             return
-        mean = block.mean(axis=0, dtype=np.float64)
-        deviations = np.square(block - mean).sum(axis=0)
-        total = self.count + len(block)
+        self._widen(block.shape[1])
+        with np.errstate(invalid="ignore", over="ignore"):
+            found = _of_sparse(block, len(self.mean)) if is_sparse(block) else _of_dense(block)
+        mean, deviations, minimum, maximum = found
+        if not np.all(np.isfinite(deviations)):
+            _name_bad_value(block)
+        total = self.count + rows
         step = mean - self.mean
-        self.deviations = self.deviations + deviations + step * step * (self.count * len(block) / total)
-        self.mean = self.mean + step * (len(block) / total)
-        self.minimum = np.minimum(self.minimum, block.min(axis=0))
-        self.maximum = np.maximum(self.maximum, block.max(axis=0))
+        self.deviations = self.deviations + deviations + step * step * (self.count * rows / total)
+        self.mean = self.mean + step * (rows / total)
+        self.minimum = np.minimum(self.minimum, minimum)
+        self.maximum = np.maximum(self.maximum, maximum)
         self.count = total
+        self.nonzeros += block.nnz if is_sparse(block) else block.size
+
+    def _widen(self, width: int) -> None:
+        more = (0, max(width - len(self.mean), 0))
+        seen = 0.0 if self.count else np.inf
+        self.mean, self.deviations = np.pad(self.mean, more), np.pad(self.deviations, more)
+        self.minimum = np.pad(self.minimum, more, constant_values=seen)
+        self.maximum = np.pad(self.maximum, more, constant_values=-seen)
 
     @property
     def variance(self) -> NDArray[np.float64]:
@@ -64,12 +89,82 @@ class FeatureStatistics:
         variance: NDArray[np.float64] = self.deviations / max(self.count, 1)
         return variance
 
-    def scaling(self, scale: str) -> Scaling | None:
-        """Make the map onto [0, 1], or to mean 0 and variance 1; a constant feature is only shifted."""
+    def scaling(self, scale: str, *, sparse: bool) -> Scaling | None:
+        """Make the map onto [0, 1], or to mean 0 and variance 1; a constant feature is only shifted.
+
+        Sparse rows cannot be shifted: a map that would is refused.
+        """
         if scale == "none":
             return None
         if scale == "minmax":
             offset, width = self.minimum, self.maximum - self.minimum
         else:
             offset, width = self.mean, np.sqrt(self.variance)
+        if sparse and np.any(offset != 0.0):
+            column = int(np.flatnonzero(offset)[0])
+            raise ValueError(
+                f"scale={scale!r} would shift sparse rows, in column {column} by {offset[column]:g}, and make them dense: "
+                "use 'none', or 'minmax' where the smallest value of every feature is 0."
+            )
         return Scaling(offset.copy(), 1.0 / np.where(width > 0, width, 1.0))
+
+    def uneven(self, *, sparse: bool) -> NDArray[np.int64]:
+        """List the features whose range is out of proportion to that of the others, in sparse rows the wide ones only."""
+        width = np.where(self.maximum > self.minimum, self.maximum - self.minimum, np.nan)
+        varying = np.flatnonzero(np.isfinite(width))
+        if len(varying) < 2:
+            return varying[:0]
+        middle = float(np.median(width[varying]))
+        narrow = (width[varying] * NARROW < middle) & (not sparse)
+        return varying[(width[varying] > WIDE * middle) | narrow]
+
+
+def _of_dense(block: NDArray[Any]) -> tuple[NDArray[np.float64], ...]:
+    shift = block[:SHIFT_ROWS].mean(axis=0, dtype=np.float64)
+    minimum = block[0].astype(np.float64)
+    maximum, sums = minimum.copy(), np.zeros((2, block.shape[1]))
+    _add_rows(block, shift, sums[0], sums[1], minimum, maximum)
+    mean = sums[0] / len(block)
+    return shift + mean, np.maximum(sums[1] - sums[0] * mean, 0.0), minimum, maximum
+
+
+@njit(fastmath={"contract", "reassoc"})
+def _add_rows(block: Any, shift: Any, total: Any, squares: Any, minimum: Any, maximum: Any) -> None:  # pragma: no cover
+    for r in range(block.shape[0]):
+        row = block[r]
+        for c in range(block.shape[1]):
+            value = np.float64(row[c])
+            step = value - shift[c]
+            total[c] += step
+            squares[c] += step * step
+            minimum[c] = min(minimum[c], value)
+            maximum[c] = max(maximum[c], value)
+
+
+def _of_sparse(block: Any, width: int) -> tuple[NDArray[np.float64], ...]:
+    rows = block.shape[0]
+    values = block.data.astype(np.float64)
+    filled = np.bincount(block.indices, minlength=width)
+    mean = np.bincount(block.indices, values, width) / rows
+    steps = values - mean[block.indices]
+    deviations = np.bincount(block.indices, steps * steps, width) + (rows - filled) * mean * mean
+    low, high = np.full(width, np.inf), np.full(width, -np.inf)
+    np.minimum.at(low, block.indices, values)
+    np.maximum.at(high, block.indices, values)
+    partly = filled < rows
+    return mean, deviations, np.where(partly, np.minimum(low, 0.0), low), np.where(partly, np.maximum(high, 0.0), high)
+
+
+def _name_bad_value(block: Any) -> None:
+    """Raise BadRow for the first value that is not finite."""
+    values = block.data if is_sparse(block) else block
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad) == 0:
+        return
+    if is_sparse(block):
+        at = int(bad[0, 0])
+        row, column, value = int(np.searchsorted(block.indptr, at, side="right")) - 1, block.indices[at], values[at]
+    else:
+        row, column = bad[0]
+        value = block[row, column]
+    raise BadRow(int(row), int(column), f"the value is {value}")

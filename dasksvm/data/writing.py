@@ -1,246 +1,216 @@
-"""Writing a data set: blocks of rows in, whole chunks out, a marker last, a rename at the end."""
+"""Writing a data set: parts of rows in, whole chunks out, a description last, a rename at the end."""
 
+import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
 
-from dasksvm import config
-from dasksvm.data.chunked import is_dask
-from dasksvm.data.dataset import ATTRIBUTE, VERSION
+from dasksvm.config import threads
+from dasksvm.data.blocks import BadRow, Block, Classes, Part
+from dasksvm.data.group import GroupWriter
+from dasksvm.data.readers import Reader
+from dasksvm.data.spill import Buckets
 from dasksvm.data.statistics import SCALES, FeatureStatistics
-from dasksvm.solver.features import Ints
 
-# Rows that are in memory at once, in bytes.
-BLOCK_BYTES = 64 << 20
+# Rows that are shuffled in memory at once, in bytes.
+BUCKET_BYTES = 64 << 20
+# No space, no space for this user, a file too large, a file system that is read-only.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+# Columns that a warning names.
+NAMED = 5
 
 
-class Block(NamedTuple):
-    """Some rows on their way to the disk.
+# Told what is going on ("reading", "writing"), the rows so far, and their share of all where that is known.
+Watch = Callable[[str, int, float | None], None]
 
-    Attributes
+
+class Writing(NamedTuple):
+    """How a data set is written (see `Dataset.create`)."""
+
+    shuffle: bool
+    scale: str
+    chunk_rows: int | None
+    seed: int
+
+
+def write(path: str, reader: Reader, how: Writing, client: Any, watch: Watch) -> None:
+    """Write what a reader gives.
+
+    Parameters
     ----------
-    X : ndarray of shape (m, d)
-    codes, source : ndarray of shape (m,)
-        Class numbers; rows of the source.
-    weight : ndarray of shape (m,)
+    path : str
+        Must not exist.
+    reader : Reader
+    how : Writing
+    client : distributed.Client or None
+        Of a cluster whose workers read the parts; None: threads of this process do.
+    watch : callable
+        See `Watch`.
     """
-
-    X: NDArray[Any]
-    codes: NDArray[Any]
-    weight: NDArray[Any]
-    source: NDArray[Any]
-
-    def take(self, rows: Ints | slice) -> "Block":
-        """Give some of the rows."""
-        return Block(*(array[rows] for array in self))
-
-
-def write(
-    path: str,
-    X: Any,
-    y: Any,
-    weight: Any,
-    shuffle: bool,
-    scale: str,
-    chunk_rows: int | None,
-    random_state: Any,
-) -> None:
-    """Write a data set (see `Dataset.create`)."""
-    if scale not in SCALES:
-        raise ValueError(f"scale must be one of {', '.join(SCALES)}. Got {scale!r} instead.")
-    if chunk_rows is not None and chunk_rows < 1:
-        raise ValueError(f"chunk_rows must be at least 1. Got {chunk_rows!r} instead.")
-    rows = _Rows(X, y, weight)
+    if how.scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(SCALES)}. Got {how.scale!r} instead.")
+    if how.chunk_rows is not None and how.chunk_rows < 1:
+        raise ValueError(f"chunk_rows must be at least 1. Got {how.chunk_rows!r} instead.")
     local = "://" not in path
     if local and Path(path).exists():
         raise FileExistsError(f"{path} is there already.")
     target = f"{Path(path).parent}/.{Path(path).name}.{os.getpid()}.part" if local else path
-    seed = int(check_random_state(random_state).randint(1 << 31)) if shuffle else 0
     try:
         if local:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=Path(path).parent if local else None, prefix=".dasksvm-") as folder:
-            blocks = rows.shuffled(seed, Path(folder)) if shuffle else rows.blocks()
-            _write_group(target, rows, blocks, shuffle, scale, chunk_rows)
+        _write_group(target, Path(path).parent if local else None, reader, how, client, watch)
         if local:
             os.rename(target, path)
-    except BaseException:
+    except BaseException as error:
         if local:
             shutil.rmtree(target, ignore_errors=True)
+        if isinstance(error, OSError) and _in_writing(error, path):
+            raise OSError(f"{path} cannot be written: {error.strerror or error}.") from error
         raise
 
 
-class _Rows:
-    """Rows, labels and weights, validated, and given in blocks."""
-
-    def __init__(self, X: Any, y: Any, weight: Any) -> None:
-        if is_dask(X) and not hasattr(X, "blocks"):
-            raise ValueError(f"X must be an array; got {type(X).__name__}: its to_dask_array(lengths=True) is one.")
-        X = X if is_dask(X) else np.asarray(X)
-        if X.ndim != 2:
-            raise ValueError(f"X must have 2 dimensions; it has {X.ndim}.")
-        if is_dask(X):
-            X = X.compute_chunk_sizes() if any(np.isnan(size) for size in X.chunks[0]) else X
-            X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
-        if X.dtype.kind not in "biuf":
-            raise ValueError(f"X must be numeric; its type is {X.dtype}.")
-        if X.shape[0] == 0 or X.shape[1] == 0:
-            raise ValueError(f"X has {X.shape[0]} rows and {X.shape[1]} features: there is nothing to write.")
-        labels = column_or_1d(y.compute() if is_dask(y) else y)
-        check_classification_targets(labels)
-        if len(labels) != X.shape[0]:
-            raise ValueError(f"X has {X.shape[0]} rows, but y has {len(labels)}.")
-        self.X = X
-        self.dtype = np.dtype(np.uint8) if X.dtype == np.bool_ else X.dtype
-        self.classes, codes = np.unique(labels, return_inverse=True)
-        self.classes = self.classes.astype(str) if self.classes.dtype == object else self.classes
-        self.codes = codes.astype(np.min_scalar_type(len(self.classes) - 1))
-        self.weighted = weight is not None
-        self.weight = self._check_weight(weight)
-        self.origin = "dask" if is_dask(X) else "memory"
-
-    def _check_weight(self, weight: Any) -> NDArray[np.float64]:
-        if weight is None:
-            return np.broadcast_to(np.float64(1.0), (len(self.codes),))
-        values = np.asarray(weight.compute() if is_dask(weight) else weight, np.float64)
-        if values.shape != self.codes.shape:
-            raise ValueError(f"weight has the shape {values.shape}, expected {self.codes.shape}.")
-        if not np.all(np.isfinite(values) & (values >= 0)):
-            raise ValueError("weight must be finite and not negative.")
-        return values
-
-    def _block(self, start: int, stop: int, X: NDArray[Any]) -> Block:
-        if hasattr(X, "toarray"):
-            raise ValueError("X has sparse blocks: data sets are dense for now.")
-        X = np.asarray(X, self.dtype)
-        if X.dtype.kind == "f" and not np.all(np.isfinite(X)):
-            row, column = np.argwhere(~np.isfinite(X))[0]
-            raise ValueError(f"X has {X[row, column]} in row {start + row}, column {column}.")
-        part = slice(start, stop)
-        return Block(X, self.codes[part], self.weight[part], np.arange(start, stop))
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the rows in order."""
-        if is_dask(self.X):
-            start = 0
-            for at, size in enumerate(self.X.chunks[0]):
-                if size:
-                    yield self._block(start, start + size, self.X.blocks[at].compute())
-                start += size
-            return
-        step = max(BLOCK_BYTES // (self.X.shape[1] * self.dtype.itemsize), 1)
-        for start in range(0, len(self.X), step):
-            stop = min(start + step, len(self.X))
-            yield self._block(start, stop, self.X[start:stop])
-
-    def shuffled(self, seed: int, folder: Path) -> Iterator[Block]:
-        """Yield the rows in random order: dealt at random to buckets on disk, each of which is then shuffled in memory.
-
-        The order depends on the seed and the size of the data alone, not on the blocks they come in.
-        """
-        rng = np.random.default_rng(seed)
-        count = -(-self.X.shape[0] * self.X.shape[1] * self.dtype.itemsize // BLOCK_BYTES)
-        bucket_of = rng.integers(count, size=self.X.shape[0]).astype(np.uint32)
-        spilled = _Buckets(folder, self.dtype, self.X.shape[1], self.codes.dtype)
-        for block in self.blocks():
-            mine = bucket_of[block.source]
-            for bucket in np.unique(mine):
-                spilled.add(int(bucket), block.take(np.flatnonzero(mine == bucket)))
-        for bucket in range(count):
-            block = spilled.read(bucket)
-            yield block.take(rng.permutation(len(block.X)))
+def _in_writing(error: OSError, path: str) -> bool:
+    """Tell whether it came from the target or its folder, and not from the source."""
+    if error.filename is None:
+        return error.errno in NO_ROOM
+    parent = str(Path(path).parent)
+    return str(error.filename).startswith((f"{parent}/.", path)) or parent.startswith(str(error.filename))
 
 
-class _Buckets:
-    """Blocks appended to files, one set a bucket."""
-
-    def __init__(self, folder: Path, dtype: np.dtype[Any], width: int, codes: np.dtype[Any]) -> None:
-        self.folder = folder
-        types = (dtype, codes, np.dtype(np.float64), np.dtype(np.int64))
-        self.types = dict(zip(Block._fields, types, strict=True))
-        self.width = width
-
-    def _path(self, bucket: int, name: str) -> Path:
-        return self.folder / f"{bucket}.{name}"
-
-    def add(self, bucket: int, block: Block) -> None:
-        for name, array in block._asdict().items():
-            with self._path(bucket, name).open("ab") as file:
-                np.ascontiguousarray(array).tofile(file)
-
-    def read(self, bucket: int) -> Block:
-        arrays = []
-        for name, dtype in self.types.items():
-            path = self._path(bucket, name)
-            arrays.append(np.fromfile(path, dtype) if path.exists() else np.empty(0, dtype))
-            path.unlink(missing_ok=True)
-        arrays[0] = arrays[0].reshape(-1, self.width)
-        return Block(*arrays)
-
-
-def _write_group(
-    target: str, rows: _Rows, blocks: Iterator[Block], shuffle: bool, scale: str, chunk_rows: int | None
-) -> None:
-    import zarr
-
-    count, width = rows.X.shape
-    if chunk_rows is None:
-        chunk_rows = max(config.bytes_of("chunk-bytes") // (width * rows.dtype.itemsize), 1)
-    chunk_rows = int(min(chunk_rows, count))
-    group = zarr.open_group(target, mode="w")
-    arrays = {"X": group.create_array("X", shape=(count, width), chunks=(chunk_rows, width), dtype=rows.dtype)}
-    columns = {"codes": ("y", rows.codes.dtype)}
-    columns |= {"weight": ("weight", np.dtype(np.float64))} if rows.weighted else {}
-    columns |= {"source": ("source", np.dtype(np.int64))} if shuffle else {}
-    for field, (name, dtype) in columns.items():
-        arrays[field] = group.create_array(name, shape=(count,), chunks=(chunk_rows,), dtype=dtype)
-    about: dict[str, Any] = {"version": VERSION, "complete": False}
-    group.attrs[ATTRIBUTE] = about
-    statistics = FeatureStatistics.empty(width)
-    at = 0
-    for block in _whole_chunks(blocks, chunk_rows):
-        statistics.add(block.X)
-        for field, array in arrays.items():
-            array[at : at + len(block.X)] = getattr(block, field)
-        at += len(block.X)
-    scaling = statistics.scaling(scale)
-    about |= {
-        "shape": [count, width],
-        "classes": rows.classes.tolist(),
-        "class_type": rows.classes.dtype.str,
-        "class_counts": np.bincount(rows.codes, minlength=len(rows.classes)).tolist(),
-        "features": {name: getattr(statistics, name).tolist() for name in ("mean", "variance", "minimum", "maximum")},
-        "scaling": None
-        if scaling is None
-        else {name: getattr(scaling, name).tolist() for name in ("offset", "factor")},
-        "shuffled": shuffle,
-        "weighted": rows.weighted,
-        "origin": rows.origin,
-        "complete": True,
-    }
-    group.attrs[ATTRIBUTE] = about
+def _write_group(target: str, folder: Path | None, reader: Reader, how: Writing, client: Any, watch: Watch) -> None:
+    intake = _Intake(reader, watch)
+    blocks = intake.blocks(client)
+    with ExitStack() as stack:
+        if how.shuffle:
+            spilled = stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=".dasksvm-"))
+            buckets = Buckets(Path(spilled), -(-reader.bytes // BUCKET_BYTES), how.seed)
+            for block in blocks:
+                buckets.deal(block)
+            blocks = buckets.shuffled()
+        first = next(blocks, None)
+        if first is None:
+            raise ValueError(f"{reader.origin}: there are no rows.")
+        group = GroupWriter(target, first, how.chunk_rows, how.shuffle)
+        group.write(chain([first], _watched(blocks, watch, intake.rows) if how.shuffle else blocks))
+    statistics, names = intake.statistics, reader.names
+    if group.width == 0:
+        raise ValueError(f"{reader.origin}: there are no features.")
+    scaling = statistics.scaling(how.scale, sparse=group.sparse)
+    classes, table = intake.classes.ordered()
+    group.renumber(table)
+    if how.scale == "none":
+        _warn_of_scales(statistics, names, group.sparse)
+    counts = np.zeros(len(classes), np.int64)
+    np.add.at(counts, table, intake.counts[: len(table)])
+    group.describe(statistics, scaling)
+    group.conclude(
+        {
+            "classes": classes.tolist(),
+            "class_type": classes.dtype.str,
+            "class_counts": counts.tolist(),
+            "names": names,
+            "nonzeros": statistics.nonzeros,
+            "scaled": scaling is not None,
+            "shuffled": how.shuffle,
+            "weighted": first.weight is not None,
+            "origin": reader.origin,
+        }
+    )
 
 
-def _whole_chunks(blocks: Iterator[Block], chunk_rows: int) -> Iterator[Block]:
-    """Cut and join blocks so that each ends where a chunk ends; the last one excepted."""
-    held: list[Block] = []
-    size = 0
+def _watched(blocks: Iterator[Block], watch: Watch, rows: int) -> Iterator[Block]:
+    written = 0
     for block in blocks:
-        held.append(block)
-        size += len(block.X)
-        if size >= chunk_rows:
-            joined = Block(*(np.concatenate(arrays) for arrays in zip(*held, strict=True)))
-            whole = size - size % chunk_rows
-            yield joined.take(slice(0, whole))
-            held, size = [joined.take(slice(whole, None))], size - whole
-    if size:
-        yield Block(*(np.concatenate(arrays) for arrays in zip(*held, strict=True)))
+        yield block
+        written += len(block)
+        watch("writing", written, written / rows)
+
+
+def _warn_of_scales(statistics: FeatureStatistics, names: list[str] | None, sparse: bool) -> None:
+    uneven = statistics.uneven(sparse=sparse)
+    if len(uneven) == 0:
+        return
+    shown = ", ".join(
+        f"{column if names is None else names[column]} ({statistics.minimum[column]:g} to {statistics.maximum[column]:g})"
+        for column in uneven[:NAMED]
+    )
+    more = f" and {len(uneven) - NAMED} more" if len(uneven) > NAMED else ""
+    warnings.warn(
+        f"columns are on very different scales, which kernels take for importance: {shown}{more}; "
+        "scale='standard' or 'minmax' evens them out.",
+        stacklevel=5,
+    )
+
+
+class _Intake:
+    """Parts become blocks: labels are numbered, values checked and summed up, rows counted."""
+
+    def __init__(self, reader: Reader, watch: Watch) -> None:
+        self.reader = reader
+        self.classes = Classes()
+        self.counts = np.zeros(256, np.int64)
+        self.statistics = FeatureStatistics.empty(reader.width or 0)
+        self._watch = watch
+        self.rows = self._lines = self._parts = 0
+
+    def blocks(self, client: Any) -> Iterator[Block]:
+        """Yield the rows in order, while the next parts are read."""
+        try:
+            for part in in_order(self.reader, client):
+                if part.X.shape[0]:
+                    yield self._block(part)
+                self.rows += part.X.shape[0]
+                self._lines += part.lines
+                self._parts += 1
+                share = None if self.reader.count is None else self._parts / self.reader.count
+                self._watch("reading", self.rows, share)
+        except BadRow as error:
+            column = error.column
+            if self.reader.names is not None and isinstance(column, int):
+                error.column = f"{column} ({self.reader.names[column]})"
+            raise ValueError(error.told(self.reader.origin, self.rows, self._lines)) from None
+
+    def _block(self, part: Part) -> Block:
+        self.statistics.add(part.X)
+        codes = self.classes.codes(part.labels)
+        self.counts += np.bincount(codes, minlength=len(self.counts))
+        if part.weight is not None:
+            bad = np.flatnonzero(~(np.isfinite(part.weight) & (part.weight >= 0)))
+            if len(bad):
+                raise BadRow(int(bad[0]), "weight", f"the weight is {part.weight[bad[0]]}")
+        return Block(part.X, codes, np.arange(self.rows, self.rows + len(codes)), part.weight)
+
+
+def in_order(reader: Reader, client: Any) -> Iterator[Part]:
+    """Read the pieces of a reader side by side, a few ahead, and yield the parts in order."""
+    with ExitStack() as stack:
+        if client is None or not reader.portable:
+            slots = threads()
+            submit: Any = stack.enter_context(ThreadPoolExecutor(slots, "dasksvm-reader")).submit
+        else:
+            slots = sum(client.nthreads().values())
+
+            def submit(*arguments: Any) -> Any:
+                return client.submit(*arguments, pure=False)
+
+        waiting: deque[Any] = deque()
+        try:
+            for piece in reader.pieces():
+                waiting.append(submit(reader.read, piece))
+                if len(waiting) > slots:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

@@ -92,7 +92,7 @@ class _Blocks(ChunkedRows):
         super().__init__(chunks)
         self.blocks = blocks
 
-    def _read(self, at: int) -> Any:
+    def read(self, at: int) -> Any:
         return self.blocks[at]
 
 

@@ -70,10 +70,6 @@ class DenseFeatures:
         """Give a range of rows, without copying."""
         return type(self)(self.values[start:stop], self.squares[start:stop])
 
-    def dense(self) -> Floats:
-        """Give the rows as a dense matrix."""
-        return self.values
-
     def astype(self, dtype: np.dtype[Any]) -> Self:
         """Convert the values; the norms are computed anew."""
         return type(self).of(self.values.astype(dtype))
@@ -142,11 +138,17 @@ class SparseFeatures:
             self.data[values], self.indices[values], ends - ends[0], self.squares[start:stop], self.columns
         )
 
-    def dense(self) -> Floats:
-        """Give the rows as a dense matrix: for tiles, never for a data set."""
-        out = np.zeros((len(self), self.columns), self.dtype)
-        out[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.data
-        return out
+    def compact(self) -> tuple[NDArray[np.int32], Floats]:
+        """Give the rows as columns of a dense matrix that has a line for each feature they use, and the line of each feature.
+
+        For tiles, never for a data set. The line of a feature that no row uses is -1.
+        """
+        used = np.unique(self.indices)
+        line_of = np.full(self.columns, -1, np.int32)
+        line_of[used] = np.arange(len(used), dtype=np.int32)
+        lines = np.zeros((len(used), len(self)), self.dtype)
+        lines[line_of[self.indices], np.repeat(np.arange(len(self)), np.diff(self.indptr))] = self.data
+        return line_of, lines
 
     def astype(self, dtype: np.dtype[Any]) -> Self:
         """Convert the values; the norms are computed anew."""

@@ -5,6 +5,7 @@ turns the dot products into kernel values while they are in the cache. K(x, x) a
 rounding would leave their range.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,14 +75,15 @@ class Kernel:
         """Fill out[:, left : left + len(columns)] with K(rows, columns), by blocks of rows that stay in the cache."""
         right = left + len(columns)
         step = BLOCK_ROWS
-        if isinstance(columns, SparseFeatures):
-            step = int(np.clip(DENSE_BYTES // (columns.width * out.itemsize), 1, BLOCK_ROWS))
+        if isinstance(rows, SparseFeatures):
+            step = _dense_rows(rows, out.itemsize)
         for top in range(0, len(rows), step):
             bottom = min(top + step, len(rows))
             part = out[top:bottom]
             if isinstance(columns, SparseFeatures):
-                piece = rows.part(top, bottom).dense().T.copy()
-                _sparse_dots(columns.data, columns.indices, columns.indptr, piece, part, left)
+                assert isinstance(rows, SparseFeatures)
+                line_of, piece = rows.part(top, bottom).compact()
+                _sparse_dots(columns.data, columns.indices, columns.indptr, line_of, piece, part, left)
             else:
                 assert isinstance(rows, DenseFeatures)
                 np.matmul(rows.values[top:bottom], columns.values.T, out=part[:, left:right])
@@ -108,12 +110,23 @@ def column_blocks(width: int, height: int) -> list[tuple[int, int]]:
     return [(left, min(left + step, width)) for left in range(0, width, step)]
 
 
+def _dense_rows(rows: SparseFeatures, itemsize: int) -> int:
+    """Count the rows that fit the cache when they are made dense in the columns that some of them use."""
+    values = DENSE_BYTES // itemsize
+    in_all_columns = values // max(rows.width, 1)
+    in_their_own = math.isqrt(values * max(len(rows), 1) // max(len(rows.data), 1))
+    return min(max(in_all_columns, in_their_own, 1), BLOCK_ROWS)
+
+
 @njit(fastmath=SUMS)
 def _sparse_dots(
-    data: Any, indices: Any, indptr: Any, rows_transposed: Any, out: Any, left: int
+    data: Any, indices: Any, indptr: Any, line_of: Any, lines: Any, out: Any, left: int
 ) -> None:  # pragma: no cover
-    """Dot products of CSR rows with dense ones: one multiply-add over all dense rows for each non-zero."""
-    height = rows_transposed.shape[1]
+    """Dot products of CSR rows with dense ones: one multiply-add over all dense rows for each non-zero that they share.
+
+    `lines` has the values of all dense rows for a feature; `line_of` says which line is a feature's, -1: none.
+    """
+    height = lines.shape[1]
     group = 16
     sums = np.empty((group, height), out.dtype)
     count = len(indptr) - 1
@@ -123,7 +136,9 @@ def _sparse_dots(
             line = sums[s - start]
             line[:] = 0
             for at in range(indptr[s], indptr[s + 1]):
-                value, source = data[at], rows_transposed[indices[at]]
+                if line_of[indices[at]] < 0:
+                    continue
+                value, source = data[at], lines[line_of[indices[at]]]
                 for r in range(height):
                     line[r] += value * source[r]
         for r in range(height):

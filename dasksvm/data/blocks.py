@@ -1,0 +1,159 @@
+"""Rows on their way from a source to the disk: what a reader gives, and what a writer takes."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dasksvm.data.chunked import is_sparse
+from dasksvm.solver.features import Ints
+
+MOST_CLASSES = 256
+
+
+class Part(NamedTuple):
+    """Some rows as a reader gives them.
+
+    Attributes
+    ----------
+    X : ndarray or csr_matrix of shape (m, d)
+    labels : ndarray of shape (m,)
+    weight : ndarray of float64, shape (m,), or None
+    lines : int
+        Lines of text that the rows took; 0 where the source is no text.
+    """
+
+    X: Any
+    labels: NDArray[Any]
+    weight: NDArray[np.float64] | None
+    lines: int = 0
+
+
+class Block(NamedTuple):
+    """Some rows as they are written.
+
+    Attributes
+    ----------
+    X : ndarray or csr_matrix of shape (m, d)
+    codes, source : ndarray of shape (m,)
+        Class numbers; rows of the source.
+    weight : ndarray of shape (m,), or None
+    """
+
+    X: Any
+    codes: NDArray[np.uint8]
+    source: Ints
+    weight: NDArray[np.float64] | None
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def take(self, rows: Ints | slice) -> "Block":
+        """Give some of the rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return Block(self.X[rows], self.codes[rows], self.source[rows], weight)
+
+
+def joined(blocks: list[Block]) -> Block:
+    """Put blocks one after the other."""
+    if len(blocks) == 1:
+        return blocks[0]
+    rows = [block.X for block in blocks]
+    weight = None if blocks[0].weight is None else np.concatenate([block.weight for block in blocks])
+    return Block(
+        stacked(rows),
+        np.concatenate([block.codes for block in blocks]),
+        np.concatenate([block.source for block in blocks]),
+        weight,
+    )
+
+
+def stacked(rows: list[Any]) -> Any:
+    """Put matrices one below the other; sparse ones may differ in width, and take the largest."""
+    if not is_sparse(rows[0]):
+        return np.concatenate(rows)
+    width = max(part.shape[1] for part in rows)
+    for part in rows:
+        part.resize(part.shape[0], width)
+    return sp.vstack(rows, format="csr")
+
+
+class BadRow(ValueError):
+    """A row of a part that cannot be used.
+
+    Parameters
+    ----------
+    row : int
+        Of the part.
+    column : int or str or None
+    reason : str
+    line : int, optional
+        Of the part, where it is text.
+    """
+
+    def __init__(self, row: int, column: int | str | None, reason: str, line: int | None = None) -> None:
+        super().__init__(row, column, reason, line)
+        self.row, self.column, self.reason, self.line = row, column, reason, line
+
+    def told(self, origin: str, rows: int, lines: int) -> str:
+        """Say where it is, given the rows and lines before the part."""
+        where = f"row {rows + self.row}"
+        if self.line is not None:
+            where = f"line {lines + self.line + 1} ({where})"
+        if self.column is not None:
+            where += f", column {self.column}"
+        return f"{origin}: {where}: {self.reason}"
+
+
+class Classes:
+    """The classes seen so far, numbered as they came."""
+
+    def __init__(self) -> None:
+        self._code_of: dict[Any, int] = {}
+
+    def codes(self, labels: NDArray[Any]) -> NDArray[np.uint8]:
+        """Number some labels; BadRow names one that is no class label."""
+        if labels.dtype.kind not in "biufSUOT":
+            raise BadRow(0, "label", f"labels of the type {labels.dtype} are no class labels")
+        found, first, at = np.unique(labels, return_index=True, return_inverse=True)
+        table = np.zeros(len(found), np.uint8)
+        for number in np.argsort(first, kind="stable"):
+            try:
+                value = _class_of(found[number])
+            except ValueError as error:
+                raise BadRow(int(first[number]), "label", str(error)) from None
+            if value not in self._code_of and len(self._code_of) == MOST_CLASSES:
+                raise BadRow(int(first[number]), "label", f"{value!r} is one more than {MOST_CLASSES} classes")
+            table[number] = self._code_of.setdefault(value, len(self._code_of))
+        return table[at.ravel()]
+
+    def ordered(self) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+        """Give the classes in their order, and the place therein of each number given so far."""
+        values = list(self._code_of)
+        if any(isinstance(value, str) for value in values):
+            values = [str(value) for value in values]
+        classes, places = np.unique(np.array(values), return_inverse=True)
+        return classes, places.astype(np.uint8)
+
+
+def _class_of(label: Any) -> Any:
+    """Make a class of a label: text that is a number counts as that number, 1.0 as 1."""
+    if isinstance(label, bytes):
+        label = label.decode("utf-8", "replace").strip()
+        try:
+            label = float(label) if not label.lstrip("+-").isdigit() else int(label)
+        except ValueError:
+            pass
+        else:
+            label = int(label) if isinstance(label, float) and label.is_integer() else label
+    if isinstance(label, str):
+        if not label:
+            raise ValueError("the label is missing")
+        return str(label)
+    value = label.item() if isinstance(label, np.generic) else label
+    if value is None or value != value:
+        raise ValueError("the label is missing")
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"{value!r} is no class label: Unknown label type: continuous")
+    return value

@@ -1,0 +1,104 @@
+"""A reader of AnnData, in Zarr or HDF5: `X` dense or CSR, labels from a column of `obs`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dasksvm.data.blocks import Part
+from dasksvm.data.readers.arrays import numeric
+from dasksvm.data.readers.reader import RowRanges
+
+
+class AnnDataReader(RowRanges):
+    """Rows of an AnnData store.
+
+    Parameters
+    ----------
+    path : str
+        A Zarr group, or a file ending in .h5ad.
+    label, weight : str
+        Columns of `obs`; the weight may be None.
+    """
+
+    portable = True
+
+    def __init__(self, path: str, label: str | None, weight: str | None) -> None:
+        self.path = self.origin = path
+        if label is None:
+            raise ValueError(f"{path}: which column of obs is the label?")
+        store = self._store()
+        if "X" not in store or "obs" not in store:
+            raise ValueError(f"{path} is no AnnData: it has no X and obs.")
+        X = store["X"]
+        kind = X.attrs.get("encoding-type", "array")
+        self.sparse = kind == "csr_matrix"
+        if kind not in ("csr_matrix", "array"):
+            raise ValueError(f"{path}: X is a {kind}, which cannot be read by rows.")
+        self.shape = tuple(int(size) for size in (X.attrs["shape"] if self.sparse else X.shape))
+        self._indptr = np.asarray(X["indptr"][:], np.int64) if self.sparse else np.zeros(0, np.int64)
+        dtype = X["data"].dtype if self.sparse else X.dtype
+        stored = int(self._indptr[-1]) if self.sparse else int(np.prod(self.shape))
+        self.bytes = stored * (dtype.itemsize + (4 if self.sparse else 0))
+        self.width: int | None = self.shape[1]
+        self.labels = self._column(store["obs"], label)
+        self.weight = None if weight is None else self._column(store["obs"], weight).astype(np.float64)
+        self.names = self._names(store)
+        if 0 in self.shape or len(self.labels) != self.shape[0]:
+            raise ValueError(f"{path}: X has the shape {self.shape}, obs {len(self.labels)} rows.")
+
+    def _store(self) -> Any:
+        if Path(self.path).is_dir():
+            import zarr
+
+            return zarr.open_group(self.path, mode="r")
+        try:
+            import h5py
+        except ImportError:
+            raise ImportError("HDF5 files need h5py: pip install 'dasksvm[anndata]'.") from None
+        try:
+            return h5py.File(self.path, "r")
+        except OSError as error:
+            raise ValueError(f"{self.path} is no whole HDF5 file: {error}") from None
+
+    def _column(self, obs: Any, name: str) -> NDArray[Any]:
+        if name not in obs:
+            raise ValueError(f"{self.path}: obs has no column {name!r}; it has {', '.join(sorted(obs))}.")
+        column = obs[name]
+        if "categories" in column:
+            codes = np.asarray(column["codes"][:])
+            if np.any(codes < 0):
+                row = int(np.flatnonzero(codes < 0)[0])
+                raise ValueError(f"{self.path}: row {row}, column {name}: the label is missing")
+            labels: NDArray[Any] = np.asarray(column["categories"][:])[codes]
+            return labels
+        return np.asarray(column[:])
+
+    def _names(self, store: Any) -> list[str] | None:
+        if "var" not in store:
+            return None
+        var = store["var"]
+        index = var.attrs.get("_index", "_index")
+        if index not in var:
+            return None
+        return [name.decode() if isinstance(name, bytes) else str(name) for name in var[index][:]]
+
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """Yield ranges of rows."""
+        return self.ranges()
+
+    def read(self, piece: tuple[int, int]) -> Part:
+        """Read a range."""
+        start, stop = piece
+        X = self._store()["X"]
+        if self.sparse:
+            ends = self._indptr[start : stop + 1]
+            data, indices = (X[name][ends[0] : ends[-1]] for name in ("data", "indices"))
+            rows: Any = sp.csr_matrix((data, indices, ends - ends[0]), shape=(stop - start, self.shape[1]))
+        else:
+            rows = X[start:stop]
+        weight = None if self.weight is None else self.weight[start:stop]
+        return Part(numeric(rows), self.labels[start:stop], weight)

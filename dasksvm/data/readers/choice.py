@@ -1,0 +1,90 @@
+"""Which reader reads what."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dasksvm.data.chunked import is_dask, is_sparse
+from dasksvm.data.readers.anndata import AnnDataReader
+from dasksvm.data.readers.arrays import ArrayReader, DaskArrayReader, FrameReader
+from dasksvm.data.readers.files import NpzReader, ParquetReader, npy_reader
+from dasksvm.data.readers.reader import Reader
+from dasksvm.data.readers.text import CsvReader, SvmlightReader
+
+FORMATS = ("csv", "svmlight", "npy", "npz", "parquet", "anndata")
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".npy": "npy",
+    ".npz": "npz",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".h5ad": "anndata",
+    ".zarr": "anndata",
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file is read, where its name and its content do not tell (see `Dataset.create`)."""
+
+    format: str | None = None
+    header: bool | None = None
+    features: int | None = None
+    zero_based: bool = False
+    dtype: str = "float32"
+
+
+def reader_of(X: Any, y: Any, weight: Any, how: Reading) -> Reader:
+    """Choose the reader of an array, a dataframe or a file."""
+    if isinstance(X, (str, Path)):
+        return _file_reader(str(X), y, weight, how)
+    if is_dask(X):
+        if not hasattr(X, "to_dask_array"):
+            return DaskArrayReader(X, y, weight)
+        if isinstance(y, str):
+            return FrameReader(X, y, weight)
+        raise ValueError(
+            "X must be an array where y is one; of a dataframe y is a column's name, or X its to_dask_array(lengths=True)."
+        )
+    names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+    return ArrayReader(X if is_sparse(X) else np.asarray(X), y, weight, "memory", names)
+
+
+def _file_reader(path: str, y: Any, weight: Any, how: Reading) -> Reader:
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path} does not exist.")
+    kind = how.format or _format_of(path)
+    if kind not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}. Got {kind!r} instead.")
+    if kind == "npy":
+        return npy_reader(path, y, weight)
+    if kind == "npz":
+        return NpzReader(path, y, weight)
+    for name, given in (("y", y), ("weight", weight)):
+        if not isinstance(given, str | None):
+            raise ValueError(f"{name} must name a column of {path}, or be None.")
+    if kind == "csv":
+        return CsvReader(path, y, weight, how.header, how.dtype)
+    if kind == "parquet":
+        return ParquetReader(path, y, weight)
+    if kind == "anndata":
+        return AnnDataReader(path, y, weight)
+    if y is not None or weight is not None:
+        raise ValueError(f"y and weight must be None: {path} has its labels at the beginning of its lines.")
+    return SvmlightReader(path, how.features, how.zero_based, how.dtype)
+
+
+def _format_of(path: str) -> str:
+    name = Path(path).name
+    for end in (".gz", ".bz2"):
+        name = name.removesuffix(end)
+    kind = SUFFIXES.get(Path(name).suffix.lower())
+    if kind is None:
+        raise ValueError(f"{path}: the name does not tell the format; it is one of {', '.join(FORMATS)}.")
+    return kind

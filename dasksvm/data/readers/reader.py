@@ -1,0 +1,77 @@
+"""What every reader is."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from dasksvm.data.blocks import Part
+
+# Bytes of a piece, as it is read.
+PIECE_BYTES = 16 << 20
+
+
+class Reader(Protocol):
+    """Rows of a source, in pieces that can be read side by side.
+
+    Attributes
+    ----------
+    origin : str
+        What the source is called.
+    bytes : int
+        About what all rows take in memory.
+    width : int or None
+        Number of features, where it is known before the rows are read.
+    names : list of str, or None
+        Of the features.
+    count : int or None
+        Number of pieces, where it is known.
+    portable : bool
+        Whether other processes can read the pieces too.
+    """
+
+    @property
+    def origin(self) -> str: ...  # noqa: D102
+
+    @property
+    def count(self) -> int | None: ...  # noqa: D102
+
+    @property
+    def portable(self) -> bool: ...  # noqa: D102
+
+    @property
+    def bytes(self) -> int: ...  # noqa: D102
+
+    @property
+    def width(self) -> int | None: ...  # noqa: D102
+
+    @property
+    def names(self) -> list[str] | None: ...  # noqa: D102
+
+    def pieces(self) -> Iterable[Any]:
+        """Yield the pieces in order: small descriptions of what to read, wherever that can be."""
+        ...
+
+    def read(self, piece: Any) -> Part:
+        """Read a piece; BadRow names a row that cannot be used."""
+        ...
+
+
+class RowRanges:
+    """Pieces of sources whose rows can be cut anywhere: ranges of about `PIECE_BYTES`."""
+
+    bytes: int
+    shape: tuple[int, ...]
+
+    @property
+    def step(self) -> int:
+        """Rows of a piece."""
+        return max(PIECE_BYTES * self.shape[0] // max(self.bytes, 1), 1)
+
+    @property
+    def count(self) -> int | None:
+        """Number of pieces."""
+        return -(-self.shape[0] // self.step)
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield ranges of rows."""
+        for start in range(0, self.shape[0], self.step):
+            yield start, min(start + self.step, self.shape[0])
