@@ -117,3 +117,19 @@ def with_helper(
         for future in futures:
             future.result()
     return ()
+
+
+def beside(helper: ThreadPoolExecutor, work: Callable[[int], None], items: Iterable[int]) -> Iterable[None]:
+    """Do every second item on the helper's thread: a `map` with two threads."""
+    every = list(items)
+    future = helper.submit(_each, work, every[1::2])
+    try:
+        _each(work, every[::2])
+    finally:
+        future.result()
+    return ()
+
+
+def _each(work: Callable[[int], None], items: Iterable[int]) -> None:
+    for item in items:
+        work(item)

@@ -157,7 +157,7 @@ def _sums(part: Any) -> tuple[int, NDArray[np.float64], float, int]:
     """Rows, sum of each feature, sum of all squares, non-zeros of some rows."""
     if is_sparse(part):
         values = part.data
-        total: NDArray[np.float64] = np.bincount(part.indices, part.data.astype(np.float64), part.shape[1])
+        total = np.bincount(part.indices, part.data, part.shape[1]).astype(np.float64)
     else:
         values, total = part, part.sum(axis=0, dtype=np.float64)
     return part.shape[0], total, float(np.sum(np.square(values, dtype=np.float64))), int(values.size)

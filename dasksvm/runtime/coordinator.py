@@ -18,14 +18,15 @@ from distributed import get_worker
 
 from dasksvm.blas import one_thread
 from dasksvm.data.sources import DaskSource, Examples
-from dasksvm.local import with_helper
+from dasksvm.local import beside, with_helper
 from dasksvm.runtime.dispatch import Dispatch
+from dasksvm.runtime.memory import nearly_full
 from dasksvm.runtime.wire import Introduction, Options, Order, Orders, Post, Report, Timings
 from dasksvm.solver.features import Features
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, RowsPlan, ScorePlan
-from dasksvm.solver.tiles import member_rows
+from dasksvm.solver.tiles import Map, member_rows
 
 # Multiply-adds of a tile that take about 25 ms: a task should not be smaller, or its own cost shows.
 TASK_WORK = 3e9
@@ -58,6 +59,7 @@ class Coordinator:
         self._seconds = 0.0
         self._progress: Progress | None = None
         self._workspace = Workspace()
+        self._each: Map = map
         self._closed = False
 
     # Called by the driver, one at a time
@@ -82,6 +84,7 @@ class Coordinator:
                     self.learner.stop()
                 if helper is not None:
                     self.learner.share_work(partial(with_helper, helper))
+                self._each = map if helper is None else partial(beside, helper)
                 while self._queue and not self._closed and perf_counter() - start < seconds:
                     progress = self._step(start + seconds)
                     if progress is not None:
@@ -95,7 +98,19 @@ class Coordinator:
         if done:
             entries.append((self.learner.progress(), self._seconds))
         starved = not done and not entries and self._dispatch.starved()
-        return Report(entries, done, starved, error, replace(self.timings, seconds=self._seconds))
+        warning = None if done else self._watch_memory()
+        return Report(entries, done, starved, error, warning, replace(self.timings, seconds=self._seconds))
+
+    def _watch_memory(self) -> str | None:
+        """End the run before the worker's limit does."""
+        used = nearly_full(get_worker())
+        if used is None or self.learner.stopped:
+            return None
+        self.learner.stop()
+        members = self.learner.progress().members
+        return (
+            f"the coordinator's worker uses {used} with {members} members: the run ends with the examples it has seen."
+        )
 
     def conclude(self) -> Learner:
         """Give the learner back, without its kernel rows."""
@@ -107,7 +122,7 @@ class Coordinator:
         first = self._queue[0]
         if isinstance(first, RowsPlan):
             before = perf_counter()
-            progress = self.learner.take(member_rows(first, self.learner.settings.kernel, self._workspace))
+            progress = self.learner.take(member_rows(first, self.learner.settings.kernel, self._workspace, self._each))
         else:
             if self._unsent and self._unsent[0] is first:
                 self._send(everything=True)

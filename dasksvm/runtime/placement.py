@@ -6,14 +6,17 @@ from typing import Any
 from distributed import Client, Future, Worker
 
 from dasksvm import config
+from dasksvm.data.sources import Examples
 from dasksvm.runtime.cluster import COMPUTE, COORDINATOR
 from dasksvm.runtime.coordinator import Coordinator
+from dasksvm.runtime.memory import check
 from dasksvm.runtime.wire import Options
+from dasksvm.solver.learner import Learner
 
 POLL = 0.1
 
 
-def place(client: Client, run: str) -> Future:
+def place(client: Client, run: str, learner: Learner, examples: Examples) -> Future:
     """Create the coordinator of a run on a worker of the cluster.
 
     Where workers offer the resources `coordinator` and `compute`, it goes where the former is and tiles go where the latter is;
@@ -22,7 +25,8 @@ def place(client: Client, run: str) -> Future:
     Raises
     ------
     RuntimeError
-        When what is needed has not come within `dasksvm.worker-timeout`; it says what is missing.
+        When what is needed has not come within `dasksvm.worker-timeout`, or a worker has too little memory; it says what is
+        missing.
     """
     give_up = monotonic() + config.seconds_of("worker-timeout")
     while True:
@@ -35,6 +39,7 @@ def place(client: Client, run: str) -> Future:
         sleep(POLL)
     coordinators = _offering(workers, COORDINATOR)
     address = _least_busy(client, coordinators or list(workers))
+    check(workers, address, bool(coordinators), learner, examples)
     options = Options(
         resources=bool(coordinators),
         late_after=config.seconds_of("late-after"),

@@ -132,7 +132,7 @@ def _attempt(
     client: Client, name: str, learner: Learner, examples: Examples, audience: _Audience
 ) -> tuple[Learner, Timings]:
     """Run a learner under one coordinator."""
-    future = place(client, name)
+    future = place(client, name, learner, examples)
     coordinator = None
     try:
         coordinator = _answer(future)
@@ -146,6 +146,8 @@ def _attempt(
             if report.starved and not starved:
                 logger.warning("run %s waits: no worker for tiles is left", name)
             starved = report.starved
+            if report.warning is not None:
+                warnings.warn(report.warning, RuntimeWarning, stacklevel=4)
             if report.error is not None:
                 raise report.error
             if report.done:

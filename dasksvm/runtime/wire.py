@@ -168,6 +168,8 @@ class Report:
         Whether there is no worker for tiles.
     error : Exception or None
         What ended the run early.
+    warning : str or None
+        What the user should know.
     timings : Timings
         Since the coordinator began.
     """
@@ -176,4 +178,5 @@ class Report:
     done: bool = False
     starved: bool = False
     error: Any = None
+    warning: str | None = None
     timings: Timings = field(default_factory=Timings)

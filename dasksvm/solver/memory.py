@@ -8,17 +8,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+# Arrays of so many bytes are worth huge pages.
+HUGE = 64 << 20
+
 
 def reserve(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Make an array whose memory is taken page by page, as it is touched.
+    """Make an array whose memory is taken as it is touched; a large one in huge pages, where the system has them.
 
-    NumPy asks for huge pages; where those have to be fetched from the host of a virtual machine, a first touch runs at
-    0.5 GB/s against 3 GB/s for small pages (measured).
+    Kernel rows are read and written all over: with huge pages fewer addresses have to be translated (measured: 5 % of the
+    time of a training with 40,000 members).
     """
     size = int(np.prod(shape))
-    buffer = mmap.mmap(-1, max(size * dtype.itemsize, 1))
+    buffer = _anonymous(size * dtype.itemsize)
+    if len(buffer) >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        buffer.madvise(mmap.MADV_HUGEPAGE)
     array: NDArray[Any] = np.frombuffer(buffer, dtype, size).reshape(shape)
     return array
+
+
+def _anonymous(size: int) -> mmap.mmap:
+    """Map memory that belongs to this process alone: what is shared never gets huge pages."""
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    return mmap.mmap(-1, max(size, 1), **private)
 
 
 # Values of a workspace array at least: memory that is not touched costs nothing, memory that grows is touched again.
@@ -49,7 +60,7 @@ class Workspace:
             if len(buffer) < size * dtype.itemsize:
                 buffer = None
         if buffer is None:
-            buffer = mmap.mmap(-1, max(2 * size, LEAST_VALUES) * dtype.itemsize)
+            buffer = _anonymous(max(2 * size, LEAST_VALUES) * dtype.itemsize)
         held: NDArray[Any] = np.frombuffer(buffer, dtype, size)
         weakref.finalize(held, self._back.append, buffer).atexit = False
         return held.reshape(shape)

@@ -44,6 +44,8 @@ class AnnDataReader(RowRanges):
         stored = int(self._indptr[-1]) if self.sparse else int(np.prod(self.shape))
         self.bytes = stored * (dtype.itemsize + (4 if self.sparse else 0))
         self.width: int | None = self.shape[1]
+        chunks = None if self.sparse else X.chunks
+        self._chunk_rows = 1 if chunks is None else int(chunks[0])
         self.labels = self._column(store["obs"], label)
         self.weight = None if weight is None else self._column(store["obs"], weight).astype(np.float64)
         self.names = self._names(store)
@@ -85,6 +87,11 @@ class AnnDataReader(RowRanges):
         if index not in var:
             return None
         return [name.decode() if isinstance(name, bytes) else str(name) for name in var[index][:]]
+
+    @property
+    def step(self) -> int:
+        """Rows of a piece: whole chunks, none of which is read twice."""
+        return -(-super().step // self._chunk_rows) * self._chunk_rows
 
     def pieces(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of rows."""

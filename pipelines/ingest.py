@@ -1,0 +1,92 @@
+"""Write made data as files of every kind and measure how fast they become data sets.
+
+`python -m pipelines.ingest --megabytes 400`
+"""
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm import Dataset
+from dasksvm.config import threads
+from dasksvm.data.readers import FORMATS
+from pipelines.rows import environment, timed, write
+
+WIDTH = 100
+# Bytes of a value in each format, about; decides the number of rows.
+VALUE_BYTES = {"csv": 9, "svmlight": 11, "npy": 4, "npz": 4, "parquet": 4, "anndata": 4}
+
+
+def made(format: str, rows: int, folder: Path) -> tuple[str, Any]:
+    """Write rows as a file of a format, if it is not there; return its path and what y is."""
+    path = folder / f"{rows}.{ {'svmlight': 'svm', 'anndata': 'zarr'}.get(format, format) }"
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, rows)
+    if not path.exists():
+        _write(format, path, rng.normal(size=(rows, WIDTH)).astype(np.float32), y)
+    return str(path), {"npy": y, "anndata": "label"}.get(format)
+
+
+def _write(format: str, path: Path, X: NDArray[np.float32], y: NDArray[np.int64]) -> None:
+    if format == "npy":
+        np.save(path, X)
+    elif format == "npz":
+        np.savez(path, X=X, y=y)
+    elif format == "anndata":
+        import zarr
+
+        group = zarr.open_group(str(path), mode="w")
+        group.create_array("X", data=X)
+        group.create_group("obs").create_array("label", data=y)
+    elif format == "parquet":
+        import pandas as pd
+
+        pd.DataFrame(X, columns=[f"f{at}" for at in range(WIDTH)]).assign(y=y).to_parquet(path, row_group_size=50_000)
+    else:
+        form = "%.5f" if format == "csv" else None
+        with path.open("w") as file:
+            for row, label in zip(X, y, strict=True):
+                if form:
+                    file.write(",".join([form % value for value in row]) + f",{label}\n")
+                else:
+                    file.write(f"{label} " + " ".join([f"{at}:{value:.5f}" for at, value in enumerate(row, 1)]) + "\n")
+
+
+@click.command()
+@click.option("--formats", default=",".join(FORMATS), show_default=True)
+@click.option("--megabytes", default=400, show_default=True, help="Of input, about.")
+@click.option("--folder", type=click.Path(path_type=Path), default=Path("runs/ingest"), show_default=True)
+@click.option("--repeats", default=3, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/ingest.jsonl"), show_default=True)
+def main(formats: str, megabytes: int, folder: Path, repeats: int, out: Path) -> None:
+    """Ingest made data, shuffled, on the threads of this process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for format in formats.split(","):
+        source, y = made(format, int(megabytes * 1e6 / WIDTH / VALUE_BYTES[format]), folder)
+        files = [Path(source)] if Path(source).is_file() else [f for f in Path(source).rglob("*") if f.is_file()]
+        size = sum(file.stat().st_size for file in files) / 1e6
+        for _ in range(repeats):
+            target = folder / f"{time.time_ns()}.zarr"
+            _, took = timed(lambda source=source, y=y, target=target: Dataset.create(target, source, y, random_state=0))
+            shutil.rmtree(target)
+        rates = {"mb_per_second": size / took["seconds"], "mb_per_cpu_second": size / took["cpu_seconds"]}
+        write(
+            out,
+            {"measure": "ingest", "format": format, "megabytes": size, "threads": threads()}
+            | took
+            | rates
+            | environment(),
+        )
+        click.echo(
+            f"{format}: {size:.0f} MB in {took['seconds']:.1f} s, {rates['mb_per_second']:.0f} MB/s, "
+            f"{rates['mb_per_cpu_second']:.0f} MB per second of CPU, peak {took['peak_mb']:.0f} MB"
+        )
+
+
+if __name__ == "__main__":
+    main()

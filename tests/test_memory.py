@@ -1,0 +1,80 @@
+"""What a run needs is compared with what the workers have, before it starts and while it runs."""
+
+import pytest
+
+from dasksvm.runtime import coordinator, memory
+from dasksvm.runtime import train as driver
+from tests.clusters import cluster, noisy, solver
+
+GB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=30_000)
+
+
+@pytest.fixture
+def prepared(data):
+    model = solver(cache_size=2000)
+    learner, examples, _ = model._prepare(model._problem(data, None, None, reset=True), 1)
+    return learner, examples
+
+
+def workers(coordinator_limit, limit):
+    return {
+        "tcp://a": {"memory_limit": coordinator_limit, "resources": {"coordinator": 1}, "metrics": {"memory": GB // 2}},
+        "tcp://b": {"memory_limit": limit, "resources": {"compute": 1}, "metrics": {"memory": GB // 8}},
+    }
+
+
+def test_a_coordinator_that_is_too_small_is_refused_with_the_figures(prepared):
+    memory.check(workers(5 * GB, GB), "tcp://a", True, *prepared)
+    memory.check(workers(0, 0), "tcp://a", True, *prepared)
+    with pytest.raises(RuntimeError) as caught:
+        memory.check(workers(2 * GB, GB), "tcp://a", True, *prepared)
+    told = str(caught.value)
+    for part in (
+        "coordinator tcp://a",
+        "kernel rows (cache_size) 1.95 GiB",
+        "the process 512.00 MiB",
+        "80%",
+        "2.00 GiB",
+    ):
+        assert part in told
+
+
+def test_a_worker_that_is_too_small_for_the_chunks_is_refused(tmp_path, prepared):
+    with pytest.raises(RuntimeError, match=r"worker for tiles tcp://b .*chunks"):
+        memory.check(workers(5 * GB, GB // 4), "tcp://a", True, *prepared)
+
+
+def test_few_rows_need_little_whatever_the_budget(tmp_path):
+    model = solver(cache_size=50_000)
+    problem = model._problem(noisy(tmp_path / "few", rows=500), None, None, reset=True)
+    learner, examples, _ = model._prepare(problem, 1)
+    memory.check(workers(GB, GB // 2), "tcp://a", True, learner, examples)
+
+
+@pytest.mark.cluster
+def test_the_limits_of_real_workers_are_read(data):
+    with (
+        cluster(1, processes=True, memory_limit="500MB") as client,
+        pytest.raises(RuntimeError, match=r"needs .* on the coordinator .* of its limit of 476\.84 MiB"),
+    ):
+        solver(cache_size=2000, client=client).fit(data)
+
+
+def test_a_run_ends_with_what_it_has_before_memory_does(data, monkeypatch):
+    asked = []
+
+    def nearly_full(worker):
+        asked.append(worker)
+        return "4.6 GiB of 5.0 GiB" if len(asked) > 2 else None
+
+    monkeypatch.setattr(coordinator, "nearly_full", nearly_full)
+    monkeypatch.setattr(driver, "TICK", 0.05)
+    with cluster() as client, pytest.warns(RuntimeWarning, match=r"uses 4\.6 GiB of 5\.0 GiB with \d+ members"):
+        model = solver(client=client).fit(data)
+    assert 0 < model.history_[-1]["seen"] < len(data)
+    assert digest(model)
