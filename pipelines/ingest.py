@@ -5,6 +5,7 @@
 
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def main(formats: str, megabytes: int, folder: Path, repeats: int, out: Path) ->
         size = sum(file.stat().st_size for file in files) / 1e6
         for _ in range(repeats):
             target = folder / f"{time.time_ns()}.zarr"
-            _, took = timed(lambda source=source, y=y, target=target: Dataset.create(target, source, y, random_state=0))
+            _, took = timed(partial(Dataset.create, target, source, y, random_state=0))
             shutil.rmtree(target)
         rates = {"mb_per_second": size / took["seconds"], "mb_per_cpu_second": size / took["cpu_seconds"]}
         write(
