@@ -178,6 +178,7 @@ def train(
 ) -> None:
     """Train LaSVC on the data set DATA and write MODEL."""
     from dasksvm import Dataset, LaSVC
+    from dasksvm import train as run_training
 
     found = Dataset.open(data)
     if not Path(model).absolute().parent.is_dir():
@@ -192,9 +193,10 @@ def train(
             **parameters,
         )
         start = time.perf_counter()
-        estimator.fit(found)
-        estimator.model_.save(model)
-        describe(estimator, None, time.perf_counter() - start)
+        run = run_training(found, estimator)
+        run.model.save(model)
+        describe(run.estimator, None, time.perf_counter() - start)
+        click.echo(run.timings.told())
 
 
 @main.command()

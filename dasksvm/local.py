@@ -20,6 +20,7 @@ from dasksvm.solver.learner import Learner
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, Result, RowsPlan, ScorePlan
 from dasksvm.solver.tiles import member_rows, score
+from dasksvm.timings import Timings
 
 
 class Source(Protocol):
@@ -49,9 +50,11 @@ class LocalExecutor:
         self.learner = learner
         self.source = source
         self.threads = threads
+        self.timings = Timings()
         self._own = threading.local()
+        self._lock = threading.Lock()
 
-    def run(self, watch: Callable[[Progress, float], bool]) -> None:
+    def run(self, watch: Callable[[Progress, float], bool]) -> Timings:
         """Execute plans until the learner is done.
 
         Parameters
@@ -59,6 +62,10 @@ class LocalExecutor:
         watch : callable
             Told the progress and the seconds since the start, after every result and at the end; when it returns True the
             learner is asked to stop.
+
+        Returns
+        -------
+        Timings
         """
         start = time.perf_counter()
         waiting: deque[Future[Result] | RowsPlan] = deque()
@@ -73,7 +80,10 @@ class LocalExecutor:
                 for plan in [*self.learner.pending(), *self.learner.plans()]:
                     waiting.append(self._submit(pool, plan))
                 while waiting:
-                    progress = self.learner.take(self._result(pool, waiting.popleft()))
+                    result = self._result(pool, waiting.popleft())
+                    before = time.perf_counter()
+                    progress = self.learner.take(result)
+                    self.timings.taking += time.perf_counter() - before
                     if watch(progress, time.perf_counter() - start):
                         self.learner.stop()
                     for plan in self.learner.plans():
@@ -82,17 +92,29 @@ class LocalExecutor:
             finally:
                 self.learner.share_work(map)
                 pool.shutdown(wait=True, cancel_futures=True)
+        self.timings.seconds += time.perf_counter() - start
+        return self.timings
 
     def _submit(self, pool: ThreadPoolExecutor, plan: Plan) -> Future[Result] | RowsPlan:
         return pool.submit(self._score, plan) if isinstance(plan, ScorePlan) else plan
 
     def _result(self, pool: ThreadPoolExecutor, first: Future[Result] | RowsPlan) -> Result:
-        return self._member_rows(pool, first) if isinstance(first, RowsPlan) else first.result()
+        before = time.perf_counter()
+        try:
+            return self._member_rows(pool, first) if isinstance(first, RowsPlan) else first.result()
+        finally:
+            self.timings.waiting += time.perf_counter() - before
 
     def _score(self, plan: ScorePlan) -> Result:
+        start = time.perf_counter()
         sign, bound = self.source.labels(plan.rows)
         features = self.source.features(plan.rows)
-        return score(plan, self.learner.settings.kernel, features, sign, bound, self._workspace())
+        read = time.perf_counter()
+        batch = score(plan, self.learner.settings.kernel, features, sign, bound, self._workspace())
+        with self._lock:
+            self.timings.reading += read - start
+            self.timings.tiling += time.perf_counter() - read
+        return batch
 
     def _member_rows(self, pool: ThreadPoolExecutor, plan: RowsPlan) -> Result:
         return member_rows(plan, self.learner.settings.kernel, self._workspace(), pool.map)

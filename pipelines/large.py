@@ -62,8 +62,7 @@ def fit(data: Dataset, estimator: LaSVC, workers: int, threads: bool) -> tuple[A
             run, took = timed(lambda: train(data, estimator, client=client))
     row = {"seconds": took["seconds"], "peak_mb": sampler.peak, "support_vectors": int(run.estimator.n_support_.sum())}
     row["kernel_evaluations"] = run.estimator.kernel_evaluations_
-    if run.timings is not None:
-        row |= {f"{name}_seconds": getattr(run.timings, name) for name in ("waiting", "taking", "reading", "tiling")}
+    row |= {f"{name}_seconds": getattr(run.timings, name) for name in ("waiting", "taking", "reading", "tiling")}
     return run, row
 
 
@@ -91,10 +90,9 @@ def forest(
         row |= {"workers": workers, "threads": threads, "cache_size": cache_size, "seed": 0}
         write(out, row | environment())
         found.append(row)
-        waits = row.get("waiting_seconds", 0.0)
         click.echo(
             f"forest {count}: {row['seconds']:.1f} s, {row['peak_mb']:.0f} MB in all, {row['error_percent']:.2f} %, "
-            f"{row['support_vectors']} SVs; waiting {waits:.1f} s, reading {row.get('reading_seconds', 0.0):.1f} s"
+            f"{row['support_vectors']} SVs; waiting {row['waiting_seconds']:.1f} s, reading {row['reading_seconds']:.1f} s"
         )
         if peer:
             other = against("sklearnex", name, data)
@@ -232,7 +230,6 @@ def flat(rows: int, width: int, workers: int, limit: str, max_time: float, store
         with Sampler(statuses) as sampler:
             run, took = timed(lambda: train(data, estimator, client=client))
         same = before == set(client.scheduler_info(n_workers=-1)["workers"])
-    assert run.timings is not None
     seen = run.history[-1]["seen"]
     states = sorted({state for sample in sampler.samples for state in sample["statuses"]})
     row = {"measure": "flat", "rows": rows, "width": width, "limit": limit, "seconds": took["seconds"], "seen": seen}

@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from dasksvm.solver import snapshot
+from dasksvm.solver import finishing, snapshot
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import RowsPlan
@@ -186,3 +186,46 @@ def test_invariants_hold_on_any_problem(n, d, c, gamma, name, seed, grid):
     alpha = coefficients(learner, n)
     assert np.all(np.abs(alpha) <= c)
     assert abs(alpha.sum()) <= 1e-9 * max(1.0, np.abs(alpha).sum())
+
+
+def shrinking(rows):
+    """A learner that is finishing, with members left out, and what it waits for."""
+    learner = learner_for(rows, KERNEL, epochs=1, tau=1e-8, cache_bytes=400_000, reprocess=1)
+    waiting = learner.plans()
+    while waiting:
+        if learner.finishing and learner.finishing[0].cache is not None:
+            return learner
+        learner.take(execute(waiting.pop(0), learner, rows))
+        waiting += learner.plans()
+    raise AssertionError("nobody was left out")
+
+
+def test_members_that_were_left_out_come_back_with_exact_gradients(monkeypatch):
+    rows = problem(3000, dtype=np.float64)
+    learner = shrinking(rows)
+    now = learner.finishing[0]
+    assert len(now.active) < finishing.SHRINK_SHARE * np.count_nonzero(now.member) + 1
+    run(learner, rows)
+    assert now.cache is None
+    assert len(now.active) == len(now.g)
+    exact = learner.expansion.exact_gradients(0, now.alpha)
+    assert np.allclose(now.g[now.member], exact[now.member], atol=1e-10)
+    top, bottom = now.extremes()
+    assert top - bottom <= 1e-8
+    assert now.dual == pytest.approx(
+        0.5 * now.alpha @ (learner.expansion.working.sign[0, : len(exact)] + exact), rel=1e-12
+    )
+    monkeypatch.setattr(finishing, "SHRINK_SHARE", 0.0)
+    whole = run(learner_for(rows, KERNEL, epochs=1, tau=1e-8, cache_bytes=400_000), rows)
+    assert now.dual == pytest.approx(whole.progress().dual[0], rel=1e-12)
+    assert np.allclose(coefficients(learner, 3000), coefficients(whole, 3000), atol=1e-5)
+
+
+def test_snapshot_while_members_are_left_out():
+    rows = problem(3000, dtype=np.float64)
+    learner = shrinking(rows)
+    state = snapshot.state(learner)
+    resumed = snapshot.restore(learner.settings, state)
+    for one in (learner, resumed):
+        run(one, rows)
+    assert same(learner, resumed, 3000)

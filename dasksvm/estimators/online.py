@@ -25,6 +25,7 @@ from dasksvm.solver.lasvm import SEEDS
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.selection import RandomOrder
 from dasksvm.solver.settings import Settings
+from dasksvm.timings import Timings
 
 CONVERGED = 0
 # From this share of non-zeros on, a dense tile is cheaper than one of CSR members.
@@ -63,8 +64,8 @@ class OnlineClassifier(KernelClassifier):
         self._fit(X, y, sample_weight, ())
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, callbacks: Sequence[Watcher]) -> Any:
-        """Train from scratch, watched by callbacks; return the timings of the cluster, if one took part."""
+    def _fit(self, X: Any, y: Any, sample_weight: Any, callbacks: Sequence[Watcher]) -> Timings:
+        """Train from scratch, watched by callbacks; return where the time went."""
         self._forget()
         try:
             check_parameters(self, self._parameter_rules)
@@ -171,7 +172,7 @@ class OnlineClassifier(KernelClassifier):
 
     def _run(
         self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher]
-    ) -> tuple[Learner, list[dict[str, Any]], Any]:
+    ) -> tuple[Learner, list[dict[str, Any]], Timings]:
         """Run a learner that has been fed, here or on a cluster."""
         history, lines = History(), ProgressLines(len(learner.order))
         watchers: list[Watcher] = [history, *callbacks]
@@ -179,10 +180,9 @@ class OnlineClassifier(KernelClassifier):
             watchers.append(TimeBudget(float(self.max_time)))
         if self.verbose:
             watchers.append(lines)
-        timings = None
         with self._cluster(examples) as cluster:
             if cluster is None:
-                LocalExecutor(learner, examples, config.threads()).run(Together(watchers))
+                timings = LocalExecutor(learner, examples, config.threads()).run(Together(watchers))
             else:
                 from dasksvm import runtime
 

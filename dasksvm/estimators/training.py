@@ -9,7 +9,7 @@ from sklearn.base import clone
 from dasksvm.callbacks import Watcher
 from dasksvm.estimators.online import OnlineClassifier
 from dasksvm.model import KernelModel
-from dasksvm.runtime import Timings
+from dasksvm.timings import Timings
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,14 @@ class Run:
         Fitted.
     history : list of dict
         As `history_` of the estimator.
-    timings : Timings or None
-        Where the time went; None where no cluster took part.
+    timings : Timings
+        Where the time went.
     """
 
     model: KernelModel
     estimator: OnlineClassifier
     history: list[dict[str, Any]]
-    timings: Timings | None
+    timings: Timings
 
 
 def train(data: Any, estimator: OnlineClassifier, client: Any = None, callbacks: Sequence[Watcher] = ()) -> Run:

@@ -21,12 +21,13 @@ from dasksvm.data.sources import DaskSource, Examples
 from dasksvm.local import beside, with_helper
 from dasksvm.runtime.dispatch import Dispatch
 from dasksvm.runtime.memory import nearly_full
-from dasksvm.runtime.wire import Introduction, Options, Order, Orders, Post, Report, Timings
+from dasksvm.runtime.wire import Introduction, Options, Order, Orders, Post, Report
 from dasksvm.solver.features import Features
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, RowsPlan, ScorePlan
 from dasksvm.solver.tiles import Map, member_rows
+from dasksvm.timings import Timings
 
 # Multiply-adds of a tile that take about 25 ms: a task should not be smaller, or its own cost shows.
 TASK_WORK = 3e9

@@ -15,9 +15,10 @@ from distributed.comm import CommClosedError
 from dasksvm.data.sources import DaskSource, Source
 from dasksvm.runtime.cluster import COMPUTE
 from dasksvm.runtime.tasks import score_batches
-from dasksvm.runtime.wire import Options, Post, Scored, Timings
+from dasksvm.runtime.wire import Options, Post, Scored
 from dasksvm.solver.features import Ints
 from dasksvm.solver.messages import CandidateBatch
+from dasksvm.timings import Timings
 
 # What a lost worker, a lost connection or a chunk that cannot be read just now looks like.
 PASSING = (

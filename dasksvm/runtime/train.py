@@ -17,10 +17,11 @@ from dasksvm.callbacks import Watcher
 from dasksvm.data.sources import Examples
 from dasksvm.runtime.cluster import local_cluster
 from dasksvm.runtime.placement import place
-from dasksvm.runtime.wire import Report, Timings
+from dasksvm.runtime.wire import Report
 from dasksvm.solver import snapshot
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.messages import Progress
+from dasksvm.timings import Timings
 
 logger = logging.getLogger("dasksvm")
 TICK = 0.25

@@ -10,6 +10,7 @@ from dasksvm.data.sources import Form, Labels, Source
 from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.messages import CandidateBatch, Progress, View
+from dasksvm.timings import Timings
 
 
 @dataclass(frozen=True)
@@ -123,36 +124,6 @@ class Options:
     resources: bool
     late_after: float
     attempts: int
-
-
-@dataclass
-class Timings:
-    """Where the time of a run went, in seconds, and what it moved.
-
-    Attributes
-    ----------
-    seconds : float
-        Of the whole run, as the driver sees it.
-    waiting, taking, submitting : float
-        Of the coordinator: without a batch to apply, applying results, sending tasks.
-    pulling, reading, tiling : float
-        Of the workers, all together: waiting for members, reading rows, computing tiles.
-    tasks, repeats : int
-        Tasks sent; those among them that were sent for a batch that had been asked for before.
-    received : int
-        Bytes of kernel rows and features that came to the coordinator.
-    """
-
-    seconds: float = 0.0
-    waiting: float = 0.0
-    taking: float = 0.0
-    submitting: float = 0.0
-    pulling: float = 0.0
-    reading: float = 0.0
-    tiling: float = 0.0
-    tasks: int = 0
-    repeats: int = 0
-    received: int = 0
 
 
 @dataclass(frozen=True)

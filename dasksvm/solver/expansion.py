@@ -10,6 +10,7 @@ from dasksvm.solver.cache import (
     EVENTS,
     PAGE,
     UNUSED,
+    RowCache,
     blocks_of,
     drop_rows,
     drop_stale,
@@ -29,6 +30,7 @@ from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch
 from dasksvm.solver.refresh import exact_gradients
+from dasksvm.solver.tiles import margins
 from dasksvm.solver.working import adopt, empty_working, live_places
 from dasksvm.solver.working import widened as widened_working
 
@@ -36,6 +38,8 @@ from dasksvm.solver.working import widened as widened_working
 STALE = 1
 # A kernel row of fewer values is not worth a second thread.
 ROW_PART = 8192
+# Gradients that are moved by one tile.
+MOVED_ROWS = 512
 Each = Callable[[Callable[[tuple[int, int]], None], Iterable[tuple[int, int]]], Iterable[None]]
 
 
@@ -178,12 +182,12 @@ class Expansion:
             for _ in self.each(work, [(0, count // 2), (count // 2, count)]):
                 pass
 
-    def put_rows(self, places: Ints, rows: Floats) -> None:
+    def put_rows(self, cache: RowCache, places: Ints, rows: Floats) -> None:
         """Cache the complete rows of some members."""
-        enter_rows(self.cache, places, self.places)
+        enter_rows(cache, places, rows.shape[1])
 
         def write(part: tuple[int, int]) -> None:
-            write_rows(self.cache, places[slice(*part)], rows[slice(*part)])
+            write_rows(cache, places[slice(*part)], rows[slice(*part)])
 
         self._share(write, len(places), 8)
 
@@ -200,13 +204,26 @@ class Expansion:
 
         self._share(write, len(rows), 1000)
 
-    def shift(self, places: Ints, amounts: NDArray[np.float64], g: NDArray[np.float64]) -> None:
+    def shift(self, cache: RowCache, places: Ints, amounts: NDArray[np.float64], g: NDArray[np.float64]) -> None:
         """G ← g - Σ amount_s K_s over members whose rows are present."""
 
         def subtract(part: tuple[int, int]) -> None:
-            subtract_rows(self.cache, places, amounts, g, *part)
+            subtract_rows(cache, places, amounts, g, *part)
 
         self._share(subtract, blocks_of(len(g)), 4)
+
+    def move(self, g: NDArray[np.float64], places: Ints, moved: Ints, amounts: NDArray[np.float64]) -> None:
+        """G ← g - Σ amount_s K_s at some places, from the features; `moved` are the members s."""
+        slots, members = self.order(), self.members()
+        support, weights = members.take(slots[moved]), amounts[None]
+
+        def subtract(part: tuple[int, int]) -> None:
+            for start in range(*part, MOVED_ROWS):
+                at = places[start : min(start + MOVED_ROWS, part[1])]
+                g[at] -= margins(self.kernel, members.take(slots[at]), support, weights)[0]
+
+        self._share(subtract, len(places), MOVED_ROWS)
+        self.evaluations += len(places) * len(moved)
 
     def store_new(self, result: CandidateBatch, batch: Batch) -> None:
         """End a batch: the features of those who entered get slots; the store is compacted when a fifth of it is dead."""

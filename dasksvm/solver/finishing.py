@@ -2,8 +2,11 @@
 
 Each round takes the worst violators and the newest of the round before as a working set, solves the problem restricted to
 them with their kernel values at hand, and moves the gradients of all members once. The steps are REPROCESS steps on
-pairs chosen within the working set; that a round, and not a step, costs a pass over S is what makes it fast. Members at a
-bound that no pair violates never enter the working set: that is this solver's shrinking.
+pairs chosen within the working set; that a round, and not a step, costs a pass over S is what makes it fast.
+
+Members at a bound that no pair violates are left out (shrinking): rows then hold the values of the others only, so that they
+take less to compute and more of them fit the budget. When the others are at rest, the gradients of those left out are moved
+at once by what the coefficients have moved since, and all are looked at again.
 """
 
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.cache import RowCache, present
+from dasksvm.solver.cache import RowCache, empty_cache, present
 from dasksvm.solver.directions import block_extremes, find, gains_down, shift_block, snapped, step_length
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Features, Floats, Ints
@@ -22,6 +25,25 @@ from dasksvm.solver.working import Working
 WORKING_SET = 1024
 INNER_SHARE = 0.1
 INNER_STEPS = 100
+# Rounds between two looks at who can be left out; the share that may stay at most.
+SHRINK_ROUNDS, SHRINK_SHARE = 8, 0.75
+STATE = (
+    "problem",
+    "tau",
+    "alpha",
+    "g",
+    "dual",
+    "steps",
+    "rounds",
+    "active",
+    "wave",
+    "whole_again",
+    "chosen",
+    "newest",
+    "_lacking",
+    "_known_places",
+    "_known_values",
+)
 
 
 class Finishing:
@@ -45,7 +67,15 @@ class Finishing:
         self.upper = working.upper[problem, :places]
         self.member = working.member[problem, :places]
         self.diagonal = working.diagonal[:places]
-        self.steps = 0
+        self.steps = self.rounds = 0
+        self.correct(self.g, working.sign[problem, :places])
+        # Who is in play, and their rows, once others are left out; of those, in which wave they went, and α before each wave.
+        self.active: Ints = np.arange(places)
+        self.cache: RowCache | None = None
+        self.wave: Ints = np.full(places, -1, np.int64)
+        self.left: list[NDArray[np.float64]] = []
+        self.whole_again = False
+        self._lacking: Ints = np.zeros(0, np.int64)
         self.chosen: Ints = np.zeros(0, np.int64)
         self.newest: Ints = np.zeros(0, np.int64)
         self._known_places: Ints = np.zeros(0, np.int64)
@@ -57,19 +87,29 @@ class Finishing:
 
     def extremes(self) -> tuple[float, float]:
         """g_max and g_min of paper 1, equation 10; -inf and inf where nothing may move."""
-        up, down = self.movable()
-        return float(np.max(self.g, where=up, initial=-np.inf)), float(np.min(self.g, where=down, initial=np.inf))
+        up, down = (side[self.active] for side in self.movable())
+        g = self.g[self.active]
+        return float(np.max(g, where=up, initial=-np.inf)), float(np.min(g, where=down, initial=np.inf))
 
-    def choose(self, cache: RowCache) -> bool:
+    def choose(self, expansion: Expansion) -> bool:
         """Choose the next working set; False if no pair violates."""
-        up, down = self.movable()
+        if self.rounds > 0 and self.rounds % SHRINK_ROUNDS == 0:
+            self._shrink(expansion)
         top, bottom = self.extremes()
+        if self.cache is not None and not top - bottom > self.tau:
+            self._bring_back(expansion)
+            top, bottom = self.extremes()
         if not top - bottom > self.tau:
             return False
+        self.rounds += 1
+        cache = self._rows(expansion)
         capacity = len(cache.pages) // cache.table.shape[1]
         size = max(min(WORKING_SET, capacity // 2), 4)
         kept = self.newest[: size // 2]
-        up[kept] = down[kept] = False
+        in_play = np.zeros(len(self.g), np.bool_)
+        in_play[self.active] = True
+        in_play[kept] = False
+        up, down = (side & in_play for side in self.movable())
         half = max((size - len(kept)) // 2, 1)
         rising = _largest(self.g, np.flatnonzero(up & (self.g > bottom + self.tau)), half)
         falling = _largest(-self.g, np.flatnonzero(down & (self.g < top - self.tau)), half)
@@ -77,16 +117,28 @@ class Finishing:
         self.chosen = np.union1d(self.newest, kept)
         return True
 
-    def missing(self, cache: RowCache) -> Ints:
-        """List the members of the working set whose rows are to be computed; the others are brought up to date."""
-        missing: Ints = present_rows(cache, self.chosen, len(self.g))
-        return missing
+    def _rows(self, expansion: Expansion) -> RowCache:
+        """The kernel rows of all members, or those of the members in play."""
+        return expansion.cache if self.cache is None else self.cache
+
+    def order(self, expansion: Expansion) -> Ints:
+        """Slots of the places in play."""
+        return expansion.order()[self.active]
+
+    def missing(self, expansion: Expansion) -> Ints:
+        """List the slots of the working set's members whose rows are to be computed; the others are brought up to date."""
+        self._lacking = present_rows(self._rows(expansion), np.searchsorted(self.active, self.chosen), len(self.active))
+        return self.order(expansion)[self._lacking]
+
+    def put(self, expansion: Expansion, rows: Floats) -> None:
+        """Keep the rows that were missing."""
+        expansion.put_rows(self._rows(expansion), self._lacking, rows)
 
     def solve(self, expansion: Expansion) -> None:
-        """Solve the problem of the working set and move all gradients."""
+        """Solve the problem of the working set and move the gradients of the members in play."""
         chosen = self.chosen
         values = self._among(expansion.kernel, expansion.members(), expansion.order())
-        before = self.alpha[chosen]
+        before, gradients = self.alpha[chosen], self.g[chosen]
         alpha = before.copy()
         top, bottom = self.extremes()
         self.steps += solve_block(
@@ -99,18 +151,58 @@ class Finishing:
             INNER_STEPS * len(chosen),
         )
         moved = np.flatnonzero(alpha != before)
+        amounts = alpha[moved] - before[moved]
         self.alpha[chosen] = alpha
-        expansion.shift(chosen[moved], alpha[moved] - before[moved], self.g)
+        g = self.g[self.active]
+        expansion.shift(self._rows(expansion), np.searchsorted(self.active, chosen[moved]), amounts, g)
+        self.g[self.active] = g
+        self.dual += 0.5 * float(amounts @ (gradients[moved] + self.g[chosen[moved]]))
+
+    def _shrink(self, expansion: Expansion) -> None:
+        """Leave out the members at a bound that are beyond both extremes, where that makes a difference."""
+        cache, count = self._rows(expansion), len(self.active)
+        all_fit = len(cache.pages) // cache.table.shape[1] >= count
+        if all_fit or self.whole_again:
+            return
+        up, down = self.movable()
+        top, bottom = self.extremes()
+        idle = ~(up & down) & ~(up & (self.g >= bottom)) & ~(down & (self.g <= top))
+        stay = self.active[~idle[self.active]]
+        if len(stay) > SHRINK_SHARE * count:
+            return
+        if self.cache is None:
+            expansion.release_rows()
+        self.wave[np.setdiff1d(self.active, stay)] = len(self.left)
+        self.left.append(self.alpha.copy())
+        self.active, self.newest = stay, np.intersect1d(self.newest, stay)
+        self.cache = None  # its memory goes before more is taken
+        self.cache = empty_cache(expansion.cache_bytes, len(stay), expansion.members().dtype)
+
+    def _bring_back(self, expansion: Expansion) -> None:
+        """Move the gradients of those left out, and look at all members from now on."""
+        for wave, before in enumerate(self.left):
+            moved = np.flatnonzero(self.alpha != before)
+            out = np.flatnonzero(self.member & (self.wave == wave))
+            expansion.move(self.g, out, moved, self.alpha[moved] - before[moved])
+        self.cache, self.left, self.whole_again = None, [], True
+        self.active = np.arange(len(self.g))
+
+    def correct(self, g: NDArray[np.float64], sign: NDArray[np.float64]) -> None:
+        """Replace the gradients, and the dual that follows from them (paper 1, equation 4): ½ Σ α (y + g)."""
+        self.g = g
+        self.dual = 0.5 * float(self.alpha @ (sign + g))
 
     def state(self) -> dict[str, Any]:
-        """Give what a snapshot needs beside the working arrays."""
-        names = ("problem", "tau", "alpha", "g", "steps", "chosen", "newest", "_known_places", "_known_values")
-        return {name: getattr(self, name) for name in names}
+        """Give what a snapshot needs beside the working arrays and the cache."""
+        left = np.array(self.left).reshape(len(self.left), len(self.alpha))
+        return {name: getattr(self, name) for name in STATE} | {"left": left}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
-        for name, value in state.items():
+        for name in STATE:
+            value = state[name]
             setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
+        self.left = list(state["left"].copy())
 
     def _among(self, kernel: Kernel, members: Features, slots: Ints) -> Floats:
         """Kernel values of the working set; those among its older half are known from the round before."""

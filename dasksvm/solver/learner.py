@@ -177,7 +177,7 @@ class Learner:
             assert isinstance(plan, RowsPlan)
             self.evaluations += result.rows.size
             now = self.finishing[-1]
-            self.expansion.put_rows(now.missing(self.expansion.cache), result.rows)
+            now.put(self.expansion, result.rows)
             now.solve(self.expansion)
         else:
             self.evaluations += result.evaluations
@@ -198,8 +198,7 @@ class Learner:
         for now in self.finishing:
             top, bottom = now.extremes()
             delta[now.problem] = top - bottom
-            sign = w.sign[now.problem, : len(now.g)]
-            dual[now.problem] = 0.5 * float(now.alpha @ (sign + now.g))
+            dual[now.problem] = now.dual
         members = int(np.count_nonzero(w.holders))
         steps = self.steps + sum(now.steps for now in self.finishing)
         evaluations = self.evaluations + self.expansion.evaluations
@@ -254,11 +253,10 @@ class Learner:
     def _finish(self) -> RowsPlan | None:
         """Go on with finishing: None when a problem, or all of it, is done; else the rows that it needs."""
         now = self.finishing[-1]
-        while now.choose(self.expansion.cache):
-            missing = now.missing(self.expansion.cache)
+        while now.choose(self.expansion):
+            missing = now.missing(self.expansion)
             if len(missing):
-                order = self.expansion.order()
-                return RowsPlan(self.asked, order[missing], self.expansion.members(), order)
+                return RowsPlan(self.asked, missing, self.expansion.members(), now.order(self.expansion))
             now.solve(self.expansion)
         if now.problem + 1 < self.settings.problems:
             self.finishing.append(Finishing(self.expansion.working, now.problem + 1, self._tau()))
@@ -303,7 +301,8 @@ class Learner:
         self.refreshes += 1
         worst = 0.0
         for now in self.finishing:
-            now.g = self.expansion.exact_gradients(now.problem, now.alpha)
+            sign = self.expansion.working.sign[now.problem, : len(now.g)]
+            now.correct(self.expansion.exact_gradients(now.problem, now.alpha), sign)
             top, bottom = now.extremes()
             worst = max(worst, top - bottom)
         self.extremes = np.array([now.extremes() for now in self.finishing])

@@ -54,15 +54,13 @@ def state(learner: Learner) -> State:
     out["whole"] = learner.queue is None
     out["drift"] = np.array(learner.drift).reshape(len(learner.drift), learner.settings.problems)
     out |= {f"working.{name}": array for name, array in s.working._asdict().items()}
-    out |= {f"cache.{name}": array for name, array in s.cache._asdict().items() if name != "pages"}
-    out["cache.event_place"] = s.cache.event_place[: s.cache.size[EVENTS]]
-    used = np.unique(s.cache.table[s.cache.table >= 0])
-    out |= {"cache.used_pages": used, "cache.page_values": s.cache.pages[used], "cache.page_count": len(s.cache.pages)}
+    out |= _cache("cache", s.cache)
     if s.store is not None:
         out |= _features("store", s.members())
     out["finishing"] = len(learner.finishing)
     for at, now in enumerate(learner.finishing):
         out |= {f"finishing.{at}.{name}": value for name, value in now.state().items()}
+        out |= {} if now.cache is None else _cache(f"finishing.{at}.cache", now.cache)
     out["inflight"] = np.array(sorted(learner.inflight), np.int64)
     for sequence, (plan, arrivals) in learner.inflight.items():
         out |= {f"plan.{sequence}.{name}": value for name, value in _plan(plan).items()}
@@ -92,23 +90,37 @@ def restore(settings: Settings, state: State) -> Learner:
     learner.queue = None if state["whole"] else state["queue"].copy()
     learner.drift = list(state["drift"].copy())
     s.working = Working(*(state[f"working.{name}"].copy() for name in Working._fields))
-    values = state["cache.page_values"]
-    pages = reserve((int(state["cache.page_count"]), values.shape[1]), values.dtype)
-    pages[state["cache.used_pages"]] = values
-    rest = {name: state[f"cache.{name}"].copy() for name in RowCache._fields if name != "pages"}
-    s.cache = RowCache(pages=pages, **rest)
+    s.cache = _read_cache("cache", state)
     if "store.kind" in state:
         s.store = FeatureStore(_read_features("store", state))
     for at in range(state["finishing"]):
         prefix = f"finishing.{at}."
         now = Finishing(s.working, state[prefix + "problem"], state[prefix + "tau"])
         now.restore({name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)})
+        if prefix + "cache.table" in state:
+            now.cache = _read_cache(prefix + "cache", state)
         learner.finishing.append(now)
     for sequence in state["inflight"]:
         prefix = f"plan.{sequence}."
         plan = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
         learner.inflight[int(sequence)] = (_read_plan(int(sequence), plan), plan["arrivals"])
     return learner
+
+
+def _cache(prefix: str, cache: RowCache) -> State:
+    used = np.unique(cache.table[cache.table >= 0])
+    rest = cache._asdict() | {"event_place": cache.event_place[: cache.size[EVENTS]]}
+    out: State = {f"{prefix}.{name}": array for name, array in rest.items() if name != "pages"}
+    values = {"used_pages": used, "page_values": cache.pages[used], "page_count": len(cache.pages)}
+    return out | {f"{prefix}.{name}": value for name, value in values.items()}
+
+
+def _read_cache(prefix: str, state: State) -> RowCache:
+    values = state[f"{prefix}.page_values"]
+    pages = reserve((int(state[f"{prefix}.page_count"]), values.shape[1]), values.dtype)
+    pages[state[f"{prefix}.used_pages"]] = values
+    rest = {name: state[f"{prefix}.{name}"].copy() for name in RowCache._fields if name != "pages"}
+    return RowCache(pages=pages, **rest)
 
 
 def _features(prefix: str, features: Features) -> State:
