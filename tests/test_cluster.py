@@ -267,7 +267,11 @@ def test_batches_share_tasks_and_the_time_is_accounted_for(data):
     assert timings.received > 0
     assert min(timings.waiting, timings.taking, timings.pulling, timings.reading, timings.tiling) > 0
     assert timings.waiting + timings.taking <= timings.seconds
-    assert train(data, solver(max_examples=100)).timings is None
+    alone = train(data, solver()).timings
+    assert alone.tasks == alone.received == 0
+    assert min(alone.taking, alone.reading, alone.tiling) > 0
+    assert alone.waiting + alone.taking <= alone.seconds
+    assert "% of the time for batches" in alone.told()
 
 
 def test_large_batches_stay_where_they_are_until_they_are_near(data, alone, monkeypatch):
