@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dasksvm import Dataset, LaSVC, train
 from dasksvm.prediction import confusion
 from dasksvm.runtime import local_cluster
+from pipelines.cluster import peak
 from pipelines.memory import Sampler
 from pipelines.rows import environment, timed, write
 from pipelines.tasks import load
@@ -176,6 +177,7 @@ def alone(path: str, settings: dict[str, Any]) -> None:
     data, test = Dataset.open(f"{path}-train.zarr"), Dataset.open(f"{path}-test.zarr")
     LaSVC(**settings | {"max_examples": 500}).fit(data)
     model, took = timed(lambda: LaSVC(**settings).fit(data))
+    took["peak_mb"] = peak()
     stored = sum(file.stat().st_size for file in Path(data.path).rglob("*") if file.is_file())
     row = {"dual": model.dual_objective_, "support_vectors": int(model.n_support_.sum()), "accuracy": model.score(test)}
     click.echo(json.dumps(row | took | {"stored_mb": stored / 1e6, "settings": settings}))
