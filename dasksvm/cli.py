@@ -26,7 +26,7 @@ class OneLine(click.Group):
         """Run a command."""
         try:
             return super().invoke(ctx)
-        except (ValueError, OSError, RuntimeError) as error:
+        except (ValueError, OSError, RuntimeError, ImportError) as error:
             if ctx.params["traceback"]:
                 raise
             click.echo(f"dasksvm: {error}", err=True)
@@ -262,9 +262,12 @@ class Bars:
         """Show where a phase stands."""
         if phase != self._phase:
             self.__exit__()
-            self._phase, self._bar = phase, click.progressbar(length=1000, file=sys.stderr)
-        self._bar.label = f"{phase} {rows:,} rows"
+            self._phase, self._bar = phase, click.progressbar(length=1000, file=sys.stderr, label=phase)
+        if sys.stderr.isatty():
+            self._bar.label = f"{phase} {rows:,} rows"
         self._bar.update(int(1000 * (share or 0.0)) - self._bar.pos)
+        if share is None:
+            self._bar.render_progress()
 
 
 def _echo_warning(message: Warning | str, *_: Any) -> None:

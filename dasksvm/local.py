@@ -80,10 +80,7 @@ class LocalExecutor:
                 for plan in [*self.learner.pending(), *self.learner.plans()]:
                     waiting.append(self._submit(pool, plan))
                 while waiting:
-                    result = self._result(pool, waiting.popleft())
-                    before = time.perf_counter()
-                    progress = self.learner.take(result)
-                    self.timings.taking += time.perf_counter() - before
+                    progress = self._apply(pool, waiting.popleft())
                     if watch(progress, time.perf_counter() - start):
                         self.learner.stop()
                     for plan in self.learner.plans():
@@ -98,12 +95,16 @@ class LocalExecutor:
     def _submit(self, pool: ThreadPoolExecutor, plan: Plan) -> Future[Result] | RowsPlan:
         return pool.submit(self._score, plan) if isinstance(plan, ScorePlan) else plan
 
-    def _result(self, pool: ThreadPoolExecutor, first: Future[Result] | RowsPlan) -> Result:
-        before = time.perf_counter()
-        try:
-            return self._member_rows(pool, first) if isinstance(first, RowsPlan) else first.result()
-        finally:
-            self.timings.waiting += time.perf_counter() - before
+    def _apply(self, pool: ThreadPoolExecutor, first: Future[Result] | RowsPlan) -> Progress:
+        start = time.perf_counter()
+        batch = None if isinstance(first, RowsPlan) else first.result()
+        here = time.perf_counter()
+        result = self._member_rows(pool, first) if isinstance(first, RowsPlan) else batch
+        assert result is not None
+        progress = self.learner.take(result)
+        self.timings.waiting += here - start
+        self.timings.taking += time.perf_counter() - here
+        return progress
 
     def _score(self, plan: ScorePlan) -> Result:
         start = time.perf_counter()

@@ -5,6 +5,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -42,6 +43,8 @@ def on_disk(name: str, data: Path, store: Path) -> tuple[Dataset, Dataset, dict[
     paths = [store / f"{name}-{part}.zarr" for part in ("train", "test")]
     about = store / f"{name}.json"
     if not about.exists():
+        for path in paths:
+            shutil.rmtree(path, ignore_errors=True)
         task = load(name, data)
         Dataset.create(paths[0], task.X, task.y, random_state=0)
         Dataset.create(paths[1], task.X_test, task.y_test, shuffle=False)
@@ -186,7 +189,7 @@ def alone(path: str, settings: dict[str, Any]) -> None:
 def clusters_of_points(
     rng: np.random.Generator, rows: int, width: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Draw points around 40 centres, whose classes alternate; a few lie between them."""
+    """Draw points around 40 centres, whose classes alternate."""
     centres = np.random.default_rng(7).normal(size=(40, width)).astype(np.float32)
     of = rng.integers(0, 40, rows)
     X = rng.standard_normal((rows, width), np.float32)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dasksvm import Dataset, LaSVC
 from dasksvm.data import writing
-from dasksvm.data.readers import arrays
+from dasksvm.data.readers import reader
 from dasksvm.data.statistics import FeatureStatistics
 from tests.clusters import digest
 
@@ -60,7 +60,7 @@ def test_unshuffled_rows_stay_in_order(tmp_path, rows):
 
 def test_dask_arrays_and_numpy_arrays_are_written_alike(tmp_path, rows, monkeypatch):
     monkeypatch.setattr(writing, "BUCKET_BYTES", 1000)
-    monkeypatch.setattr(arrays, "PIECE_BYTES", 700)
+    monkeypatch.setattr(reader, "PIECE_BYTES", 700)
     X, y = rows
     one = Dataset.create(tmp_path / "numpy", X, y, chunk_rows=60, random_state=5)
     lazy = da.concatenate([da.from_array(X, chunks=(100, 3)), da.from_array(X[:0], chunks=(1, 7))])

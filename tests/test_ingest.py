@@ -22,7 +22,7 @@ from sklearn.datasets import dump_svmlight_file
 from dasksvm import Dataset, LaSVC
 from dasksvm.cli import main
 from dasksvm.data import writing
-from dasksvm.data.readers import arrays, reader, text
+from dasksvm.data.readers import parquet, reader, text
 from dasksvm.data.readers.parsing import FINE, parse_number
 from tests.clusters import cluster
 
@@ -37,7 +37,7 @@ def table(rng):
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Pieces of a few lines, so that small files have many."""
-    for module in (arrays, reader, text):
+    for module in (parquet, reader, text):
         monkeypatch.setattr(module, "PIECE_BYTES", 700)
     monkeypatch.setattr(writing, "BUCKET_BYTES", 1000)
 
@@ -96,7 +96,16 @@ def test_columns_by_name_and_number_quotes_and_line_ends(tmp_path, table, rng):
     data = Dataset.create(tmp_path / "number", path, "0", "1")
     same(data, X, y, weight)
     assert data.names[0] == "f0, quoted"
+    write_csv(tmp_path / "c.csv", X, y, names=['"a, b"', "b", "c", "d", "e", "label"])
+    marked = tmp_path / "marked.csv"
+    marked.write_bytes(b"\xef\xbb\xbf" + (tmp_path / "c.csv").read_bytes())
+    data = Dataset.create(tmp_path / "comma", marked)
+    same(data, X, y)
+    assert data.names[:2] == ["a, b", "b"]
     write_csv(tmp_path / "b.csv", X, y, delimiter=";", quote='"')
+    bare = tmp_path / "bare.csv"
+    bare.write_bytes(b"\xef\xbb\xbf" + (tmp_path / "b.csv").read_bytes())
+    same(Dataset.create(tmp_path / "bare", bare), X, y)
     same(Dataset.create(tmp_path / "last", tmp_path / "b.csv"), X, y)
     same(Dataset.create(tmp_path / "minus", tmp_path / "b.csv", "-1", header=False), X, y)
 
@@ -227,6 +236,9 @@ def test_anndata(tmp_path, small_pieces, rng, kind, sparse):
     data = Dataset.create(tmp_path / "d", path, "cell_type", "depth", random_state=0)
     same(data, X.toarray(), np.array([3, 7])[codes], np.full(300, 0.5))
     assert data.sparse == sparse
+    with cluster() as client:
+        remote = Dataset.create(tmp_path / "e", path, "cell_type", "depth", random_state=0, client=client)
+    same(remote, X.toarray(), np.array([3, 7])[codes], np.full(300, 0.5))
 
 
 def test_dataframes(tmp_path, table):
@@ -293,6 +305,7 @@ BAD = {
     "value": ("a.svm", SPARSE + "1 2:x\n", "line 121 (row 120), column 2: '2:x' is no number"),
     "index": ("a.svm", SPARSE + "1 0:1\n", "'0:1': indices begin with 1"),
     "order": ("a.svm", SPARSE + "1 2:1 2:3\n", "'2:3': indices must increase"),
+    "huge": ("a.svm", SPARSE + "1 4294967301:1\n", "'4294967301:1' is beyond the number of features"),
     "beyond": ("a.svm", SPARSE + "1 9:1\n", "'9:1' is beyond the number of features"),
     "suffix": ("a.data", "1\n", "the name does not tell the format"),
     "not parquet": ("a.parquet", "hello", "is no whole Parquet file"),
@@ -370,6 +383,111 @@ def test_columns_on_different_scales_are_warned_of(tmp_path, rng):
     Dataset.create(tmp_path / "c", X[:, :2] * 100, y)
 
 
+def ingest(path, *arguments):
+    return Dataset.create(path, *arguments, random_state=0)
+
+
+def test_names_are_told_from_numbers(tmp_path):
+    (tmp_path / "a.csv").write_text("0,1,2,y\n1,2,3,a\n4,5,6,b\n")  # names that are numbers, and one that is a label's
+    assert len(ingest(tmp_path / "a", tmp_path / "a.csv")) == 2
+    (tmp_path / "b.csv").write_text(",a,b,kind\n0,2,3,u\n1,5,6,v\n")  # a written index
+    data = ingest(tmp_path / "b", tmp_path / "b.csv")
+    assert data.names == ["", "a", "b"]
+    assert data.classes.tolist() == ["u", "v"]
+    (tmp_path / "c.csv").write_text("1,2,setosa\n4,5,virginica\n")
+    assert len(ingest(tmp_path / "c", tmp_path / "c.csv")) == 2
+
+
+def test_labels_that_only_look_like_numbers_stay_apart(tmp_path):
+    (tmp_path / "a.csv").write_text("1,1_1\n2,11\n3,C#\n")
+    assert ingest(tmp_path / "a", tmp_path / "a.csv").classes.tolist() == ["11", "1_1", "C#"]
+    np.save(tmp_path / "X.npy", np.eye(3))
+    (tmp_path / "y.txt").write_text("C#\nC\nnew york\n")
+    data = ingest(tmp_path / "b", tmp_path / "X.npy", tmp_path / "y.txt")
+    assert data.classes.tolist() == ["C", "C#", "new york"]
+    with pytest.raises(ValueError, match="row 1, column label: the label is missing"):
+        ingest(tmp_path / "c", np.eye(2), np.array(["a", None], object))
+
+
+KINDS = [("f2", "f4"), (">f4", "<f4"), (">i2", "<i2"), ("?", "u1")]
+
+
+def test_types_that_are_converted_and_matrices_that_are_refused(tmp_path, rng):
+    y = np.arange(4) % 2
+    for number, (kind, stored) in enumerate(KINDS):
+        X = rng.integers(0, 2, (4, 3)).astype(kind)
+        np.save(tmp_path / f"{number}.npy", X)
+        data = ingest(tmp_path / str(number), tmp_path / f"{number}.npy", y)
+        assert data.dtype == np.dtype(stored)
+        same(data, X.astype(stored), y)
+    X = sp.random(4, 6, 0.5, format="csc", random_state=0)
+    sp.save_npz(tmp_path / "csc.npz", X)
+    np.save(tmp_path / "y.npy", y)
+    with pytest.raises(ValueError, match="is csc, not CSR"):
+        ingest(tmp_path / "csc", tmp_path / "csc.npz", tmp_path / "y.npy")
+    same(ingest(tmp_path / "coo", X.tocoo(), y), X.toarray(), y)
+
+
+def test_several_entries_of_a_feature_count_together(tmp_path, rng):
+    rows = np.repeat(np.arange(60), 4)
+    columns = np.tile([3, 1, 3, 0], 60)
+    twice = sp.csr_matrix((rng.random(240), columns, np.arange(0, 241, 4)), shape=(60, 200))
+    once = sp.coo_matrix((twice.data, (rows, columns)), shape=(60, 200)).tocsr()
+    assert once.nnz < twice.nnz
+    y = np.asarray(once[:, 3].todense()).ravel() > 1
+    assert np.array_equal(LaSVC(random_state=0).fit(twice, y).dual_coef_, LaSVC(random_state=0).fit(once, y).dual_coef_)
+    assert not twice.has_canonical_format  # what was given is left as it was
+    same(ingest(tmp_path / "d", twice, y), once.toarray(), y)
+
+
+def test_parquet_parts_indices_and_lists_of_other_lengths(tmp_path):
+    (tmp_path / "parts").mkdir()
+    pd.DataFrame({"a": [1, 2], "y": [0, 1]}).to_parquet(tmp_path / "parts/0.parquet")
+    pd.DataFrame({"a": [0.5, 1.5], "y": [1, 0]}, index=[7, 3]).to_parquet(tmp_path / "parts/1.parquet")
+    data = Dataset.create(tmp_path / "d", tmp_path / "parts", format="parquet", shuffle=False)
+    assert data.names == ["a"]
+    assert data.rows(np.arange(4)).ravel().tolist() == [1, 2, 0.5, 1.5]
+    pd.DataFrame({"b": [0.5], "y": [1]}).to_parquet(tmp_path / "parts/2.parquet")
+    with pytest.raises(ValueError, match=r"2\.parquet has no column 'a'"):
+        Dataset.create(tmp_path / "e", tmp_path / "parts", format="parquet")
+    kinds = pd.Series(["u", "v", "u"], dtype="category")
+    pd.DataFrame({"a": [1, 2, 3], "y": kinds}).to_parquet(tmp_path / "kinds.parquet")
+    assert ingest(tmp_path / "f", tmp_path / "kinds.parquet").classes.tolist() == ["u", "v"]
+    pq.write_table(pa.table({"e": [[1.0, 2.0], [1.0, 2.0, 3.0, 4.0]], "y": [0, 1]}), tmp_path / "lists.parquet")
+    with pytest.raises(ValueError, match="row 1, column e: the list has 4 values, expected 2"):
+        ingest(tmp_path / "g", tmp_path / "lists.parquet")
+
+
+def test_frames_of_mixed_types(tmp_path):
+    frame = pd.DataFrame({"a": [True, False], "b": pd.array([1, 2], "Int64"), "c": [0.5, 1.5]})
+    data = Dataset.create(tmp_path / "d", frame, [0, 1], shuffle=False)
+    assert data.rows(np.arange(2)).tolist() == [[1, 1, 0.5], [0, 2, 1.5]]
+    with pytest.raises(ValueError, match="column t is no number"):
+        ingest(tmp_path / "e", frame.assign(t=["u", "v"]), [0, 1])
+    with pytest.raises(ValueError, match="row 1, column b: the value is missing"):
+        ingest(tmp_path / "f", frame.assign(b=pd.array([1, None], "Int64")), [0, 1])
+
+
+def test_lazy_blocks_that_are_not_what_they_were_said_to_be(tmp_path):
+    whole = da.map_blocks(lambda: np.ones((5, 2)), chunks=((5,), (2,)), dtype=float, meta=np.empty((0, 2)))
+    other = da.map_blocks(lambda: np.ones((5, 2), int), chunks=((5,), (2,)), dtype=float, meta=np.empty((0, 2)))
+    with pytest.raises(ValueError, match="row 5: 5 rows of int64 x 2 with 5 labels, where float64 x 2 was expected"):
+        ingest(tmp_path / "d", da.concatenate([whole, other]), np.arange(10) % 2)
+
+
+def test_plain_columns_of_anndata(tmp_path, rng):
+    store = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    X = rng.normal(size=(50, 3))
+    store.create_array("X", data=X)
+    obs = store.create_group("obs")
+    y = rng.integers(0, 2, 50)
+    obs.create_array("y", data=y)
+    obs.create_group("nullable").attrs["encoding-type"] = "nullable-integer"
+    same(ingest(tmp_path / "d", tmp_path / "a.zarr", "y"), X, y)
+    with pytest.raises(ValueError, match="column nullable of obs is a nullable-integer"):
+        ingest(tmp_path / "e", tmp_path / "a.zarr", "nullable")
+
+
 def test_more_than_256_classes(tmp_path):
     with pytest.raises(ValueError, match="row 256, column label: 256 is one more than 256 classes"):
         Dataset.create(tmp_path / "d", np.zeros((300, 1)), np.arange(300))
@@ -415,14 +533,16 @@ def test_sparse_data_sets_train_as_matrices_do(tmp_path, rng, scale):
         assert np.array_equal(remote.dual_coef_, model.dual_coef_)
 
 
-def test_sparse_wide_rows_are_not_made_dense(tmp_path, rng):
+def test_sparse_wide_rows_are_not_made_dense(tmp_path, rng, monkeypatch):
     """A matrix that would take 8 GB as float32 is written, trained on and predicted."""
     columns = np.sort(rng.integers(0, 1_000_000, (2000, 20)), axis=1)
     X = sp.csr_matrix((np.ones(40_000, np.float32), columns.ravel(), np.arange(0, 40_001, 20)), (2000, 1_000_000))
     y = np.asarray(X[:, :500_000].sum(axis=1)).ravel() > np.asarray(X[:, 500_000:].sum(axis=1)).ravel()
     data = Dataset.create(tmp_path / "d", X, y, shuffle=False)
+    monkeypatch.setattr(sp.csr_matrix, "toarray", None)
     model = LaSVC(kernel="linear", random_state=0).fit(data)
     assert model.score(X, y) > 0.9
+    assert LaSVC(kernel="linear", random_state=0).fit(X, y).score(X, y) > 0.9
 
 
 def test_dask_array_blocks_are_read_once(tmp_path):

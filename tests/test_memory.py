@@ -1,7 +1,10 @@
 """What a run needs is compared with what the workers have, before it starts and while it runs."""
 
+import dask.array as da
+import numpy as np
 import pytest
 
+from dasksvm.data.sources import DaskSource, Examples
 from dasksvm.runtime import coordinator, memory
 from dasksvm.runtime import train as driver
 from tests.clusters import cluster, noisy, solver
@@ -23,8 +26,8 @@ def prepared(data):
 
 def workers(coordinator_limit, limit):
     return {
-        "tcp://a": {"memory_limit": coordinator_limit, "resources": {"coordinator": 1}, "metrics": {"memory": GB // 2}},
-        "tcp://b": {"memory_limit": limit, "resources": {"compute": 1}, "metrics": {"memory": GB // 8}},
+        "tcp://a": {"memory_limit": coordinator_limit, "resources": {"coordinator": 1}},
+        "tcp://b": {"memory_limit": limit, "resources": {"compute": 1}},
     }
 
 
@@ -37,16 +40,20 @@ def test_a_coordinator_that_is_too_small_is_refused_with_the_figures(prepared):
     for part in (
         "coordinator tcp://a",
         "kernel rows (cache_size) 1.95 GiB",
-        "the process 512.00 MiB",
+        "the process 250.00 MiB",
         "80%",
         "2.00 GiB",
     ):
         assert part in told
 
 
-def test_a_worker_that_is_too_small_for_the_chunks_is_refused(tmp_path, prepared):
-    with pytest.raises(RuntimeError, match=r"worker for tiles tcp://b .*chunks"):
-        memory.check(workers(5 * GB, GB // 4), "tcp://a", True, *prepared)
+def test_a_worker_that_is_too_small_for_the_chunks_is_refused(prepared):
+    learner, examples = prepared
+    wide = DaskSource(da.zeros((200_000, 1000), chunks=(50_000, 1000), dtype=np.float32), lambda block: block)
+    large = Examples(wide, examples.form, examples.columns, examples.boxes, 0)
+    memory.check(workers(5 * GB, 2 * GB), "tcp://a", True, learner, large)
+    with pytest.raises(RuntimeError, match=r"worker for tiles tcp://b \(3 chunks of rows 572\.20 MiB"):
+        memory.check(workers(5 * GB, GB), "tcp://a", True, learner, large)
 
 
 def test_few_rows_need_little_whatever_the_budget(tmp_path):

@@ -116,6 +116,10 @@ class Classes:
         """Number some labels; BadRow names one that is no class label."""
         if labels.dtype.kind not in "biufSUOT":
             raise BadRow(0, "label", f"labels of the type {labels.dtype} are no class labels")
+        if labels.dtype.kind == "O":
+            missing = np.flatnonzero([label is None or label != label for label in labels])
+            if len(missing):
+                raise BadRow(int(missing[0]), "label", "the label is missing")
         found, first, at = np.unique(labels, return_index=True, return_inverse=True)
         table = np.zeros(len(found), np.uint8)
         for number in np.argsort(first, kind="stable"):
@@ -137,22 +141,28 @@ class Classes:
         return classes, places.astype(np.uint8)
 
 
+def _number_or_text(text: str) -> Any:
+    try:
+        number = float(text) if "_" not in text else None
+    except ValueError:
+        return text
+    if number is None or not number.is_integer():
+        return text if number is None else number
+    return int(text) if text.lstrip("+-").isdigit() else int(number)
+
+
 def _class_of(label: Any) -> Any:
-    """Make a class of a label: text that is a number counts as that number, 1.0 as 1."""
+    """Make a class of a label; of the bytes of a text file that are a number, that number, 1.0 being 1."""
     if isinstance(label, bytes):
-        label = label.decode("utf-8", "replace").strip()
-        try:
-            label = float(label) if not label.lstrip("+-").isdigit() else int(label)
-        except ValueError:
-            pass
-        else:
-            label = int(label) if isinstance(label, float) and label.is_integer() else label
+        label = _number_or_text(label.decode("utf-8", "replace").strip())
     if isinstance(label, str):
         if not label:
             raise ValueError("the label is missing")
         return str(label)
     value = label.item() if isinstance(label, np.generic) else label
-    if value is None or value != value:
+    if not isinstance(value, bool | int | float):
+        raise ValueError(f"{value!r} is no class label")
+    if value != value:
         raise ValueError("the label is missing")
     if isinstance(value, float) and not value.is_integer():
         raise ValueError(f"{value!r} is no class label: Unknown label type: continuous")

@@ -63,7 +63,7 @@ class GroupWriter:
         self._arrays[name] = self.group.create_array(name, shape=(0, *wide), chunks=(chunk, *wide), dtype=dtype)
 
     def write(self, blocks: Iterator[Block]) -> None:
-        """Write all blocks, cut so that each write ends where a chunk ends; the last one excepted."""
+        """Write all blocks, cut so that each write ends where a chunk of rows ends; the last one excepted."""
         held: list[Block] = []
         size = 0
         for block in blocks:

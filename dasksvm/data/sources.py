@@ -39,7 +39,8 @@ class MemorySource:
 
     def parts(self) -> Iterator[Any]:
         """Yield all rows in order, in parts of bounded size."""
-        step = max(1, MOMENT_BYTES // max(8 * self.X.shape[1], 1))
+        width = self.X.nnz // max(self.X.shape[0], 1) if self.sparse else self.X.shape[1]
+        step = max(1, MOMENT_BYTES // max(8 * width, 1))
         for start in range(0, self.X.shape[0], step):
             yield self.X[start : start + step]
 
@@ -143,14 +144,16 @@ def moments(source: Source) -> tuple[NDArray[np.float64], float, float]:
             centres, spread = (centres - scaling.offset) * scaling.factor, spread * np.square(scaling.factor)
         share = data.nonzeros / (len(data) * data.shape[1])
         return data.mean, float(np.mean(spread + np.square(centres - centres.mean()))), share
-    found = source.sums() if isinstance(source, DaskSource) else [_sums(part) for part in source.parts()]
-    if not found:
+    parts = source.sums() if isinstance(source, DaskSource) else (_sums(part) for part in source.parts())
+    count, squares, nonzeros = 0, 0.0, 0
+    total: Any = 0.0
+    for rows, sums, square, stored in parts:
+        count, total, squares, nonzeros = count + rows, total + sums, squares + square, nonzeros + stored
+    if not count:
         raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
-    counts, totals, squares, nonzeros = zip(*found, strict=True)
-    total, count = np.sum(totals, axis=0), sum(counts)
     size = count * len(total)
     mean = float(total.sum() / size)
-    return total / count, max(sum(squares) / size - mean * mean, 0.0), sum(nonzeros) / size
+    return total / count, max(squares / size - mean * mean, 0.0), nonzeros / size
 
 
 def _sums(part: Any) -> tuple[int, NDArray[np.float64], float, int]:

@@ -39,7 +39,7 @@ class FeatureStatistics:
     Attributes
     ----------
     count, nonzeros : int
-        Rows; values that are not 0, or stored in sparse rows.
+        Rows; values that are stored: of dense rows all.
     mean, deviations, minimum, maximum : ndarray of float64, shape (d,)
     """
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dasksvm.config import threads
-from dasksvm.data.blocks import BadRow, Block, Classes, Part
+from dasksvm.data.blocks import MOST_CLASSES, BadRow, Block, Classes, Part
+from dasksvm.data.chunked import is_sparse
 from dasksvm.data.group import GroupWriter
 from dasksvm.data.readers import Reader
 from dasksvm.data.spill import Buckets
@@ -24,6 +25,8 @@ from dasksvm.data.statistics import SCALES, FeatureStatistics
 
 # Rows that are shuffled in memory at once, in bytes.
 BUCKET_BYTES = 64 << 20
+# Folders of rows on their way to a data set beside them.
+SPILLED = ".dasksvm-"
 # No space, no space for this user, a file too large, a file system that is read-only.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 # Columns that a warning names.
@@ -83,8 +86,9 @@ def _in_writing(error: OSError, path: str) -> bool:
     """Tell whether it came from the target or its folder, and not from the source."""
     if error.filename is None:
         return error.errno in NO_ROOM
-    parent = str(Path(path).parent)
-    return str(error.filename).startswith((f"{parent}/.", path)) or parent.startswith(str(error.filename))
+    whole, at = os.path.abspath(path), f"{os.path.abspath(error.filename)}/"
+    parent, name = os.path.split(whole)
+    return at.startswith((f"{whole}/", f"{parent}/.{name}.", f"{parent}/{SPILLED}")) or f"{parent}/".startswith(at)
 
 
 def _write_group(target: str, folder: Path | None, reader: Reader, how: Writing, client: Any, watch: Watch) -> None:
@@ -92,7 +96,7 @@ def _write_group(target: str, folder: Path | None, reader: Reader, how: Writing,
     blocks = intake.blocks(client)
     with ExitStack() as stack:
         if how.shuffle:
-            spilled = stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=".dasksvm-"))
+            spilled = stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=SPILLED))
             buckets = Buckets(Path(spilled), -(-reader.bytes // BUCKET_BYTES), how.seed)
             for block in blocks:
                 buckets.deal(block)
@@ -158,10 +162,11 @@ class _Intake:
     def __init__(self, reader: Reader, watch: Watch) -> None:
         self.reader = reader
         self.classes = Classes()
-        self.counts = np.zeros(256, np.int64)
+        self.counts = np.zeros(MOST_CLASSES, np.int64)
         self.statistics = FeatureStatistics.empty(reader.width or 0)
         self._watch = watch
         self.rows = self._lines = self._parts = 0
+        self._shape: tuple[Any, ...] | None = None
 
     def blocks(self, client: Any) -> Iterator[Block]:
         """Yield the rows in order, while the next parts are read."""
@@ -181,6 +186,7 @@ class _Intake:
             raise ValueError(error.told(self.reader.origin, self.rows, self._lines)) from None
 
     def _block(self, part: Part) -> Block:
+        self._check(part)
         self.statistics.add(part.X)
         codes = self.classes.codes(part.labels)
         self.counts += np.bincount(codes, minlength=len(self.counts))
@@ -189,6 +195,17 @@ class _Intake:
             if len(bad):
                 raise BadRow(int(bad[0]), "weight", f"the weight is {part.weight[bad[0]]}")
         return Block(part.X, codes, np.arange(self.rows, self.rows + len(codes)), part.weight)
+
+    def _check(self, part: Part) -> None:
+        """Refuse parts that do not fit the first one: lazy arrays can be other than they were said to be."""
+        rows, width = part.X.shape
+        shape = (part.X.dtype, is_sparse(part.X), None if is_sparse(part.X) else width)
+        self._shape = self._shape or shape
+        if shape != self._shape or len(part.labels) != rows:
+            told, expected = (f"{dtype} x {wide}" for dtype, _, wide in (shape, self._shape))
+            raise BadRow(
+                0, None, f"{rows} rows of {told} with {len(part.labels)} labels, where {expected} was expected"
+            )
 
 
 def in_order(reader: Reader, client: Any) -> Iterator[Part]:

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from dasksvm.data import Dataset
-from dasksvm.data.chunked import is_dask
+from dasksvm.data.chunked import is_dask, is_sparse
 from dasksvm.data.sources import DaskSource, DatasetSource, MemorySource, Source
 from dasksvm.estimators.problem import Problem, in_memory
 from dasksvm.model import CHUNK_ROWS, KernelModel
@@ -86,7 +86,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(accuracy_score(*arrays, sample_weight=sample_weight))
 
     def _check_rows(self, X: Any) -> Any:
-        return validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
+        return _summed(validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False))
 
     @property
     def dual_objective_(self) -> float:
@@ -163,7 +163,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"Expected a Dask array with 2 dimensions, got {type(X).__name__}.")
             self._check_width(X.shape[1], reset)
             return DaskSource(X, _check_block)
-        X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset)
+        X = _summed(validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset))
         return MemorySource(X.astype(np.float64) if X.dtype == np.bool_ else X)
 
     def _check_labels(self, X: Any, y: Any) -> NDArray[Any]:
@@ -208,4 +208,12 @@ def _rows_of(X: Any) -> Any:
 
 
 def _check_block(block: Any) -> Any:
-    return check_array(block, accept_sparse="csr", dtype="numeric")
+    return _summed(check_array(block, accept_sparse="csr", dtype="numeric"))
+
+
+def _summed(X: Any) -> Any:
+    """Give sparse rows with one entry a feature: SciPy allows several, which count together."""
+    if is_sparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X

@@ -20,9 +20,9 @@ PROCESS = 250 << 20
 
 
 def check(workers: dict[str, Any], coordinator: str, resources: bool, learner: Learner, examples: Examples) -> None:
-    """Raise RuntimeError, with the figures, when the run is sure not to fit.
+    """Raise RuntimeError, with the figures, when the run may not fit.
 
-    What is sure: the budgets for kernel rows, as far as there can be rows to fill them, and the chunks that a worker keeps. The
+    Counted are the budgets for kernel rows, as far as there can be rows to fill them, and the chunks that a worker keeps. The
     members' features come on top: `max_support` bounds them.
 
     Parameters
@@ -46,35 +46,29 @@ def check(workers: dict[str, Any], coordinator: str, resources: bool, learner: L
         "batches in flight (dasksvm.inflight-bytes)": batch * (settings.lookahead + 1),
     }
     _compare(coordinator, workers[coordinator], "coordinator", needs, "lower cache_size or dasksvm.inflight-bytes")
-    chunk = _chunk_bytes(examples)
-    needs = {
-        f"{KEPT_CHUNKS} chunks of rows and one as features": (KEPT_CHUNKS + 1) * chunk,
-        "a batch, twice": 2 * batch,
-    }
+    needs = {f"{KEPT_CHUNKS} chunks of rows": KEPT_CHUNKS * _chunk_bytes(examples), "a batch, twice": 2 * batch}
     for address, about in workers.items():
         if COMPUTE in about["resources"] if resources else address != coordinator:
             _compare(address, about, "worker for tiles", needs, "make the chunks of the data smaller")
 
 
 def _chunk_bytes(examples: Examples) -> int:
-    """Bytes of the largest chunk as features."""
-    source, form = examples.source, examples.form
-    rows, value = max(source.chunks, default=0), form.dtype.itemsize
+    """Bytes of the largest chunk as it is read; 0 where that is not known before."""
+    source, rows = examples.source, max(examples.source.chunks, default=0)
     if isinstance(source, DatasetSource):
         data = source.data
-        share, width = data.nonzeros / (len(data) * data.shape[1]), data.shape[1]
-        return int(rows * width * share * (value + 4)) if form.sparse else rows * width * value
-    return 0 if form.sparse else rows * int(source.X.shape[1]) * value
+        value = data.dtype.itemsize + (4 if data.sparse else 0)
+        return int(rows * data.nonzeros / len(data) * value)
+    return 0 if source.sparse else rows * int(source.X.shape[1]) * int(source.X.dtype.itemsize)
 
 
 def _compare(address: str, about: dict[str, Any], role: str, needs: dict[str, int], advice: str) -> None:
     limit = about["memory_limit"]
-    used = max(int(about.get("metrics", {}).get("memory", 0)), PROCESS)
-    needed = used + sum(needs.values())
+    needed = PROCESS + sum(needs.values())
     if not limit or needed <= USABLE * limit:
         return
     parts = ", ".join(
-        f"{name} {format_bytes(int(np.ceil(size)))}" for name, size in {**needs, "the process": used}.items()
+        f"{name} {format_bytes(int(np.ceil(size)))}" for name, size in {**needs, "the process": PROCESS}.items()
     )
     raise RuntimeError(
         f"the run needs {format_bytes(needed)} on the {role} {address} ({parts}), which may use {USABLE:.0%} of its limit "

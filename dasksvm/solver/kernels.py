@@ -61,7 +61,7 @@ class Kernel:
     ) -> Floats:
         """Compute K(rows, columns[order]), shape (rows, columns), in the type of the features.
 
-        The same arguments give the same bits whatever else runs: the blocks depend on the shapes alone.
+        The same arguments give the same bits whatever else runs: the blocks depend on the shapes and the non-zeros alone.
         """
         width = len(columns) if order is None else len(order)
         if out is None:

@@ -70,7 +70,10 @@ class AnnDataReader(RowRanges):
         if name not in obs:
             raise ValueError(f"{self.path}: obs has no column {name!r}; it has {', '.join(sorted(obs))}.")
         column = obs[name]
-        if "categories" in column:
+        if hasattr(column, "keys"):
+            if "categories" not in column:
+                kind = column.attrs.get("encoding-type", "group")
+                raise ValueError(f"{self.path}: column {name} of obs is a {kind}, which cannot be read.")
             codes = np.asarray(column["codes"][:])
             if np.any(codes < 0):
                 row = int(np.flatnonzero(codes < 0)[0])
@@ -93,19 +96,24 @@ class AnnDataReader(RowRanges):
         """Rows of a piece: whole chunks, none of which is read twice."""
         return -(-super().step // self._chunk_rows) * self._chunk_rows
 
-    def pieces(self) -> Iterator[tuple[int, int]]:
-        """Yield ranges of rows."""
-        return self.ranges()
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the columns behind: what a piece needs of them goes with the piece."""
+        left = {"labels": None, "weight": None, "_indptr": None}
+        return vars(self) | left
 
-    def read(self, piece: tuple[int, int]) -> Part:
+    def pieces(self) -> Iterator[Any]:
+        """Yield ranges of rows with what is known of them."""
+        for start, stop in self.ranges():
+            rows = slice(start, stop)
+            ends = self._indptr[start : stop + 1] if self.sparse else None
+            yield rows, ends, self.labels[rows], None if self.weight is None else self.weight[rows]
+
+    def read(self, piece: Any) -> Part:
         """Read a range."""
-        start, stop = piece
+        rows, ends, labels, weight = piece
         X = self._store()["X"]
-        if self.sparse:
-            ends = self._indptr[start : stop + 1]
-            data, indices = (X[name][ends[0] : ends[-1]] for name in ("data", "indices"))
-            rows: Any = sp.csr_matrix((data, indices, ends - ends[0]), shape=(stop - start, self.shape[1]))
-        else:
-            rows = X[start:stop]
-        weight = None if self.weight is None else self.weight[start:stop]
-        return Part(numeric(rows), self.labels[start:stop], weight)
+        if ends is None:
+            return Part(numeric(X[rows]), labels, weight)
+        data, indices = (X[name][ends[0] : ends[-1]] for name in ("data", "indices"))
+        matrix = sp.csr_matrix((data, indices, ends - ends[0]), shape=(rows.stop - rows.start, self.shape[1]))
+        return Part(numeric(matrix), labels, weight)

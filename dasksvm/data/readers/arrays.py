@@ -1,5 +1,6 @@
 """Readers of what is in memory or lazy: NumPy arrays, CSR matrices, Dask arrays and dataframes."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,17 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import column_or_1d
 
-from dasksvm.data.blocks import Part
+from dasksvm.data.blocks import BadRow, Part
 from dasksvm.data.chunked import is_dask, is_sparse
-from dasksvm.data.readers.reader import PIECE_BYTES, RowRanges
+from dasksvm.data.readers.reader import RowRanges
 
 
 def numeric(X: Any) -> Any:
-    """Give rows of a numeric type: truth values become bytes, sparse rows CSR."""
+    """Give rows of a type that is computed with here, half precision as single, truth values as bytes; sparse rows as CSR."""
     if X.dtype.kind not in "biuf":
         raise ValueError(f"X must be numeric; its type is {X.dtype}.")
-    X = X.tocsr() if is_sparse(X) else X
-    return X.astype(np.uint8) if X.dtype == np.bool_ else X
+    if is_sparse(X):
+        X = X.tocsr()
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+    odd = {"f2": "f4", "f16": "f8", "b1": "u1"}.get(f"{X.dtype.kind}{X.dtype.itemsize}")
+    return X.astype(odd or X.dtype.newbyteorder("="), copy=False)
 
 
 class ArrayReader(RowRanges):
@@ -38,8 +44,8 @@ class ArrayReader(RowRanges):
         if X.ndim != 2:
             raise ValueError(f"X must have 2 dimensions; it has {X.ndim}.")
         _check_shape(X.shape)
-        numeric(X[:0])
-        self.X = X.tocsr() if is_sparse(X) else X
+        self.X = numeric(X) if is_sparse(X) else X
+        numeric(self.X[:0])
         self.labels, self.weight = columns_of(y, weight, X.shape[0])
         self.origin, self.names = origin, names
         self.shape = X.shape
@@ -122,8 +128,8 @@ class FrameReader:
 
     origin = "dask"
     portable = False
-    # Not known before they are computed: enough buckets for some gigabytes.
-    bytes = 256 * PIECE_BYTES
+    # Not known before they are computed: as many buckets as there can be serve any size.
+    bytes = sys.maxsize
 
     def __init__(self, X: Any, y: str, weight: str | None) -> None:
         for column in (y, weight):
@@ -144,7 +150,22 @@ class FrameReader:
         """Compute a partition."""
         frame = piece.compute()
         weight = None if self.weight is None else frame[self.weight].to_numpy(np.float64)
-        return Part(numeric(frame[self.columns].to_numpy()), frame[self.label].to_numpy(), weight)
+        return Part(numeric_frame(frame[self.columns]), frame[self.label].to_numpy(), weight)
+
+
+def numeric_frame(frame: Any) -> NDArray[Any]:
+    """Give the columns of a pandas dataframe as a matrix; ValueError names one that is no number."""
+    columns = []
+    for name in frame.columns:
+        column = frame[name]
+        if column.isna().any():
+            raise BadRow(int(np.flatnonzero(column.isna())[0]), str(name), "the value is missing")
+        if column.dtype.kind not in "biuf":
+            raise ValueError(f"column {name} is no number but {column.dtype}.")
+        columns.append(
+            column.to_numpy(column.dtype.str if isinstance(column.dtype, np.dtype) else column.dtype.numpy_dtype)
+        )
+    return np.asarray(numeric(np.column_stack(columns)))
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from dasksvm.data.blocks import BadRow
 from dasksvm.data.chunked import is_dask, is_sparse
 from dasksvm.data.readers.anndata import AnnDataReader
-from dasksvm.data.readers.arrays import ArrayReader, DaskArrayReader, FrameReader
-from dasksvm.data.readers.files import NpzReader, ParquetReader, npy_reader
+from dasksvm.data.readers.arrays import ArrayReader, DaskArrayReader, FrameReader, numeric_frame
+from dasksvm.data.readers.files import NpzReader, npy_reader
+from dasksvm.data.readers.parquet import ParquetReader
 from dasksvm.data.readers.reader import Reader
 from dasksvm.data.readers.text import CsvReader, SvmlightReader
 
@@ -53,6 +55,11 @@ def reader_of(X: Any, y: Any, weight: Any, how: Reading) -> Reader:
             "X must be an array where y is one; of a dataframe y is a column's name, or X its to_dask_array(lengths=True)."
         )
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+    if names is not None and hasattr(X, "isna"):
+        try:
+            X = numeric_frame(X)
+        except BadRow as error:
+            raise ValueError(error.told("memory", 0, 0)) from None
     return ArrayReader(X if is_sparse(X) else np.asarray(X), y, weight, "memory", names)
 
 
@@ -68,7 +75,7 @@ def _file_reader(path: str, y: Any, weight: Any, how: Reading) -> Reader:
         return NpzReader(path, y, weight)
     for name, given in (("y", y), ("weight", weight)):
         if not isinstance(given, str | None):
-            raise ValueError(f"{name} must name a column of {path}, or be None.")
+            raise ValueError(f"{name} must name a column of {path} as text, or be None.")
     if kind == "csv":
         return CsvReader(path, y, weight, how.header, how.dtype)
     if kind == "parquet":

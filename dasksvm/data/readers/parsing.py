@@ -10,12 +10,14 @@ from dasksvm.solver.jit import njit
 NEWLINE, RETURN, SPACE, TAB, QUOTE, COLON, HASH = 10, 13, 32, 9, 34, 58, 35
 ZERO, NINE, POINT, PLUS, MINUS, SMALL_E, LARGE_E = 48, 57, 46, 43, 45, 101, 69
 # What a column of a CSV file is, where it is no feature.
-LABEL, WEIGHT, IGNORED = -1, -2, -3
+LABEL, WEIGHT = -1, -2
 # Why a line cannot be read; and the fields of `bad`.
 FINE, NOT_A_NUMBER, MISSING, NOT_FINITE, RAGGED, NO_PAIR, INDEX_LOW, INDEX_ORDER, INDEX_HIGH = range(9)
 CODE, ROW, LINE, COLUMN, START, STOP = range(6)
 # Beyond so many digits a mantissa does not fit 64 bits; powers of ten up to 22 are exact.
 DIGITS = 18
+# Indices are stored in 32 bits.
+LARGEST = (1 << 31) - 1
 POWERS = 10.0 ** np.arange(23)
 
 
@@ -134,7 +136,7 @@ def parse_csv(
 ) -> tuple[int, int]:  # pragma: no cover
     """Fill X (rows × features), the spans of the labels and the weights; return rows and lines.
 
-    `roles` says of each column which feature it is, or LABEL, WEIGHT, IGNORED.
+    `roles` says of each column which feature it is, or LABEL or WEIGHT.
     """
     at, row, line = 0, 0, 0
     while at < len(text):
@@ -154,7 +156,7 @@ def parse_csv(
                 role = roles[column]
                 if role == LABEL:
                     spans[row, 0], spans[row, 1] = start, stop
-                elif role != IGNORED:
+                else:
                     value, code = parse_number(text, start, stop)
                     if code != FINE:
                         return _fail(bad, code, row, line, column, start, stop), line
@@ -208,7 +210,7 @@ def parse_svmlight(
                 continue  # qid:
             index = 0
             for c in text[start:colon]:
-                index = index * 10 + (c - ZERO) if ZERO <= c <= NINE and index >= 0 else -1
+                index = min(index * 10 + (c - ZERO), LARGEST) if ZERO <= c <= NINE and index >= 0 else -1
             if colon in (at, start) or index < 0:
                 return _fail(bad, NO_PAIR, row, line, -1, start, at), line
             index -= first
@@ -217,7 +219,7 @@ def parse_svmlight(
                 code = INDEX_LOW
             elif index <= last:
                 code = INDEX_ORDER
-            elif index >= width > 0:
+            elif index >= width > 0 or index + first >= LARGEST:
                 code = INDEX_HIGH
             if code != FINE:
                 return _fail(bad, code, row, line, index + first, start, at), line

@@ -1,6 +1,8 @@
 """Readers of text: CSV and svmlight, also compressed, a few megabytes of whole lines at a time."""
 
 import bz2
+import codecs
+import csv
 import gzip
 import os
 import zlib
@@ -48,15 +50,12 @@ class _Text:
         """Open the text."""
         return open(self.path, "rb") if self._opener is None else self._opener(self.path, "rb")
 
-    def first_lines(self, count: int) -> list[bytes]:
-        """Read the first lines that are not blank."""
+    def first_lines(self) -> list[bytes]:
+        """Read the first two lines that are not blank."""
         lines: list[bytes] = []
         with self.open() as file:
-            for line in _unbroken(self.path, file):
-                if line.strip():
-                    lines.append(line.rstrip(b"\r\n"))
-                if len(lines) == count:
-                    break
+            while len(lines) < 2 and (line := _attempt(self.path, file.readline)):
+                lines += [line.rstrip(b"\r\n")] if line.strip() else []
         return lines
 
     def pieces(self) -> Iterator[Any]:
@@ -81,23 +80,19 @@ class _Text:
     def text(self, piece: Any) -> NDArray[np.uint8]:
         """Read a piece."""
         first, what = piece
-        if isinstance(what, bytes):
-            return np.frombuffer(what, np.uint8)
-        start, stop = what
+        found = what if isinstance(what, bytes) else self._range(first, *what)
+        return np.frombuffer(found.removeprefix(codecs.BOM_UTF8) if first else found, np.uint8)
+
+    def _range(self, first: bool, start: int, stop: int) -> bytes:
         with self.open() as file:
             if not first:
                 file.seek(start - 1)
                 start += len(file.readline()) - 1
             if start >= stop:
-                return np.zeros(0, np.uint8)
+                return b""
             file.seek(start)
             lines = file.read(stop - start)
-            return np.frombuffer(lines if lines.endswith(b"\n") else lines + file.readline(), np.uint8)
-
-
-def _unbroken(path: str, file: IO[bytes]) -> Iterator[bytes]:
-    while line := _attempt(path, file.readline):
-        yield line
+            return lines if lines.endswith(b"\n") else lines + file.readline()
 
 
 def _read(path: str, file: IO[bytes], count: int) -> bytes:
@@ -133,19 +128,22 @@ class CsvReader(_Text):
         Columns by name or number, -1 being the last. A label column that is not given is one called label, target, class or y,
         else the last.
     header : bool, optional
-        Whether the first line has names; None: if none of its fields is a number.
+        Whether the first line has names; None: if it names a label, or has no number where the next line has one.
     dtype : str
     """
 
     def __init__(self, path: str, label: str | None, weight: str | None, header: bool | None, dtype: str) -> None:
         super().__init__(path)
-        lines = self.first_lines(1)
+        lines = self.first_lines()
         if not lines:
             raise ValueError(f"{path} is empty.")
         self._delimiter = max(b",", b"\t", b";", key=lines[0].count)
-        fields = [field.strip().strip(b'"').decode("utf-8", "replace") for field in lines[0].split(self._delimiter)]
+        text = [line.decode("utf-8-sig", "replace") for line in lines]
+        fields, *below = (
+            [field.strip() for field in row] for row in csv.reader(text, delimiter=self._delimiter.decode())
+        )
         if header is None:
-            header = not any(_is_number(field) for field in fields)
+            header = _looks_like_names(fields, below[0] if below else [])
         self._header = header
         columns = fields if header else [str(at) for at in range(len(fields))]
         label_at = self._column(columns, label) if label is not None else _usual_label(columns, header)
@@ -188,11 +186,21 @@ class CsvReader(_Text):
         return Part(X[:rows], labels, weight[:rows] if self._weighted else None, lines + above)
 
 
+def _looks_like_names(first: list[str], second: list[str]) -> bool:
+    named = any(name.lower() in LABELS for name in first)
+    pairs = zip(first, second, strict=False)
+    return (
+        named
+        or any(_is_number(below) and not _is_number(above) for above, below in pairs)
+        or not any(_is_number(field) for field in first)
+    )
+
+
 def _is_number(field: str) -> bool:
     try:
         float(field)
     except ValueError:
-        return not field
+        return False
     return True
 
 
