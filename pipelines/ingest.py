@@ -4,6 +4,7 @@
 """
 
 import shutil
+import statistics
 import time
 from functools import partial
 from pathlib import Path
@@ -71,21 +72,17 @@ def main(formats: str, megabytes: int, folder: Path, repeats: int, out: Path) ->
         source, y = made(format, int(megabytes * 1e6 / WIDTH / VALUE_BYTES[format]), folder)
         files = [Path(source)] if Path(source).is_file() else [f for f in Path(source).rglob("*") if f.is_file()]
         size = sum(file.stat().st_size for file in files) / 1e6
+        found = []
         for _ in range(repeats):
             target = folder / f"{time.time_ns()}.zarr"
             _, took = timed(partial(Dataset.create, target, source, y, random_state=0))
             shutil.rmtree(target)
-        rates = {"mb_per_second": size / took["seconds"], "mb_per_cpu_second": size / took["cpu_seconds"]}
-        write(
-            out,
-            {"measure": "ingest", "format": format, "megabytes": size, "threads": threads()}
-            | took
-            | rates
-            | environment(),
-        )
+            row = {"measure": "ingest", "format": format, "megabytes": size, "threads": threads()}
+            found.append(row | {name: took[name] for name in ("seconds", "cpu_seconds")})
+            write(out, found[-1] | environment())
+        seconds, cpu = (statistics.median(row[name] for row in found) for name in ("seconds", "cpu_seconds"))
         click.echo(
-            f"{format}: {size:.0f} MB in {took['seconds']:.1f} s, {rates['mb_per_second']:.0f} MB/s, "
-            f"{rates['mb_per_cpu_second']:.0f} MB per second of CPU, peak {took['peak_mb']:.0f} MB"
+            f"{format}: {size:.0f} MB in {seconds:.1f} s, {size / seconds:.0f} MB/s, {size / cpu:.0f} MB per second of CPU"
         )
 
 
