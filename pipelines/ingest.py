@@ -72,12 +72,12 @@ def main(formats: str, megabytes: int, folder: Path, repeats: int, out: Path) ->
         source, y = made(format, int(megabytes * 1e6 / WIDTH / VALUE_BYTES[format]), folder)
         files = [Path(source)] if Path(source).is_file() else [f for f in Path(source).rglob("*") if f.is_file()]
         size = sum(file.stat().st_size for file in files) / 1e6
-        found = []
+        found: list[dict[str, Any]] = []
         for _ in range(repeats):
             target = folder / f"{time.time_ns()}.zarr"
             _, took = timed(partial(Dataset.create, target, source, y, random_state=0))
             shutil.rmtree(target)
-            row = {"measure": "ingest", "format": format, "megabytes": size, "threads": threads()}
+            row: dict[str, Any] = {"measure": "ingest", "format": format, "megabytes": size, "threads": threads()}
             found.append(row | {name: took[name] for name in ("seconds", "cpu_seconds")})
             write(out, found[-1] | environment())
         seconds, cpu = (statistics.median(row[name] for row in found) for name in ("seconds", "cpu_seconds"))
