@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,7 +77,7 @@ def sabotage(sequence: int, number: int = signal.SIGKILL) -> None:
 
 
 def left_over(client: Client) -> Any:
-    """What the scheduler knows and the workers hold."""
+    """What the scheduler knows and the workers hold once a run has ended; they forget it within a moment."""
 
     def known(dask_scheduler: Any) -> list[str]:
         return [str(key) for key in dask_scheduler.tasks]
@@ -84,7 +85,12 @@ def left_over(client: Client) -> Any:
     def held(dask_worker: Any) -> tuple[int, int]:
         return len(dask_worker.state.actors), len(dask_worker.data)
 
-    return client.run_on_scheduler(known), set(client.run(held).values())
+    give_up = time.monotonic() + 5
+    while True:
+        found = client.run_on_scheduler(known), set(client.run(held).values())
+        if found == ([], {(0, 0)}) or time.monotonic() > give_up:
+            return found
+        time.sleep(0.05)
 
 
 def quick(**settings: Any) -> Any:
