@@ -3,10 +3,9 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dasksvm.data.chunked import is_sparse
+from dasksvm.data.chunked import stacked
 from dasksvm.solver.features import Ints
 
 MOST_CLASSES = 256
@@ -67,16 +66,6 @@ def joined(blocks: list[Block]) -> Block:
         np.concatenate([block.source for block in blocks]),
         weight,
     )
-
-
-def stacked(rows: list[Any]) -> Any:
-    """Put matrices one below the other; sparse ones may differ in width, and take the largest."""
-    if not is_sparse(rows[0]):
-        return np.concatenate(rows)
-    width = max(part.shape[1] for part in rows)
-    for part in rows:
-        part.resize(part.shape[0], width)
-    return sp.vstack(rows, format="csr")
 
 
 class BadRow(ValueError):

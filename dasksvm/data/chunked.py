@@ -24,6 +24,16 @@ def is_sparse(data: Any) -> bool:
     return bool(sp.issparse(data))
 
 
+def stacked(rows: list[Any]) -> Any:
+    """Put matrices one below the other; sparse ones may differ in width, and take the largest."""
+    if not is_sparse(rows[0]):
+        return np.concatenate(rows)
+    width = max(part.shape[1] for part in rows)
+    for part in rows:
+        part.resize(part.shape[0], width)
+    return sp.vstack(rows, format="csr")
+
+
 class ChunkedRows(ABC):
     """Rows of chunked data.
 
@@ -68,8 +78,7 @@ class ChunkedRows(ABC):
             parts.append(self.chunk(int(at))[rows[mine] - self._starts[at]])
             places.append(mine)
         back = np.argsort(np.concatenate(places))
-        stacked = sp.vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)
-        return stacked[back]
+        return stacked(parts)[back]
 
     def parts(self) -> Iterator[Any]:
         """Yield all rows in order, a chunk at a time."""

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dasksvm.data.chunked import KEPT_CHUNKS, ChunkedRows, is_sparse
+from dasksvm.data.chunked import KEPT_CHUNKS, ChunkedRows, is_sparse, stacked
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.statistics import Scaling
 from dasksvm.model import as_features
@@ -92,8 +92,7 @@ class DaskSource(ChunkedRows):
         places = [np.flatnonzero(of == at) for at in wanted]
         calls = [(at, rows[mine] - self._starts[at]) for at, mine in zip(wanted, places, strict=True)]
         parts = self._each(_take, calls)
-        stacked = sp.vstack(parts, format="csr") if self.sparse else np.concatenate(parts)
-        return stacked[np.argsort(np.concatenate(places))]
+        return stacked(parts)[np.argsort(np.concatenate(places))]
 
     def _each(self, function: Any, calls: list[Any]) -> list[Any]:
         """Call a function with chunks, on the current cluster if there is one."""
