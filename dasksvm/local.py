@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.blas import one_thread
+from dasksvm.solver.choosing import execute
 from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, Result, RowsPlan, ScorePlan
-from dasksvm.solver.tiles import member_rows, score
+from dasksvm.solver.tiles import member_rows
 from dasksvm.timings import Timings
 
 
@@ -111,7 +112,7 @@ class LocalExecutor:
         sign, bound = self.source.labels(plan.rows)
         features = self.source.features(plan.rows)
         read = time.perf_counter()
-        batch = score(plan, self.learner.settings.kernel, features, sign, bound, self._workspace())
+        batch = execute(plan, self.learner.settings.kernel, features, sign, bound, self._workspace())
         with self._lock:
             self.timings.reading += read - start
             self.timings.tiling += time.perf_counter() - read

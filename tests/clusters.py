@@ -65,15 +65,15 @@ def sabotage(sequence: int, number: int = signal.SIGKILL) -> None:
     """On a worker: get the signal in the middle of the first task that scores a batch from `sequence` on."""
     from dasksvm.runtime import tasks
 
-    score = tasks.score
+    execute = tasks.execute
 
     def fatal(plan: Any, *arguments: Any) -> Any:
         if plan.sequence >= sequence:
-            tasks.score = score
+            tasks.execute = execute
             os.kill(os.getpid(), number)
-        return score(plan, *arguments)
+        return execute(plan, *arguments)
 
-    tasks.score = fatal
+    tasks.execute = fatal
 
 
 def left_over(client: Client) -> Any:

@@ -12,8 +12,10 @@ from dasksvm.solver.features import DenseFeatures, SparseFeatures
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import SEEDS, Rules
 from dasksvm.solver.learner import Learner
-from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.selection import RandomOrder, Selection
 from dasksvm.solver.settings import Settings
+
+IN_RANDOM_ORDER = Selection()
 
 
 def blobs(n: int, d: int = 5, seed: int = 0, shift: float = 0.6) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -86,10 +88,14 @@ def learner_for(
     filter: bool = True,
     max_examples: int = 1 << 60,
     max_support: int = 1 << 60,
+    selection: Selection = IN_RANDOM_ORDER,
 ) -> Learner:
     """Make a learner that has been fed."""
     rules = Rules(tau, reprocess, delta_max, second_order, max_support)
-    settings = Settings(kernel, rules, 1, epochs, finish, max_examples, cache_bytes, inflight_bytes, lookahead, filter)
+    lookahead = 1 if selection.exact else lookahead
+    settings = Settings(
+        kernel, rules, 1, epochs, finish, max_examples, cache_bytes, inflight_bytes, lookahead, filter, selection
+    )
     learner = Learner(settings)
     order = RandomOrder((len(rows.sign),), seed)
     ids = order.rows(0, 0, len(rows.sign))

@@ -7,10 +7,12 @@ import pytest
 
 from dasksvm.blas import one_thread
 from dasksvm.solver import finishing, snapshot
+from dasksvm.solver.choosing import execute as execute_plan
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import RowsPlan
-from dasksvm.solver.tiles import member_rows, score
+from dasksvm.solver.selection import Selection
+from dasksvm.solver.tiles import member_rows
 from tests.helpers import Rows, blobs, coefficients, learner_for, run
 
 KERNEL = Kernel("rbf", 0.2)
@@ -24,7 +26,7 @@ def problem(n=1500, dtype=np.float32, shift=0.3, c=5.0):
 def execute(plan, learner, rows):
     if isinstance(plan, RowsPlan):
         return member_rows(plan, learner.settings.kernel, Workspace())
-    return score(plan, learner.settings.kernel, rows.features(plan.rows), *rows.labels(plan.rows), Workspace())
+    return execute_plan(plan, learner.settings.kernel, rows.features(plan.rows), *rows.labels(plan.rows), Workspace())
 
 
 def drive(learner, rows, stop_after=None):
@@ -42,10 +44,12 @@ def same(a, b, n):
     return np.array_equal(coefficients(a, n), coefficients(b, n)) and np.array_equal(a.extremes, b.extremes)
 
 
-def test_threads_do_not_change_a_bit():
+@pytest.mark.parametrize("criterion", ["random", "autoactive"])
+def test_threads_do_not_change_a_bit(criterion):
     rows = problem()
-    models = [run(learner_for(rows, KERNEL), rows, threads) for threads in (1, 2, 3, 2)]
-    plain = learner_for(rows, KERNEL)
+    options = {"selection": Selection(criterion), "max_examples": 700}
+    models = [run(learner_for(rows, KERNEL, **options), rows, threads) for threads in (1, 2, 3, 2)]
+    plain = learner_for(rows, KERNEL, **options)
     drive(plain, rows)
     assert all(same(plain, model, 1500) for model in models)
 
@@ -55,13 +59,16 @@ def test_seed_decides():
     assert not same(run(learner_for(rows, KERNEL, seed=0), rows), run(learner_for(rows, KERNEL, seed=1), rows), 1500)
 
 
-@pytest.mark.parametrize("epochs", [1, 2, 0])
+@pytest.mark.parametrize(
+    ("epochs", "criterion"), [(1, "random"), (2, "random"), (0, "random"), (2, "active"), (0, "autoactive")]
+)
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9, 0.99])
-def test_state_goes_round_in_the_middle_of_a_run(epochs, share):
+def test_state_goes_round_in_the_middle_of_a_run(epochs, criterion, share):
     rows = problem()
-    whole = learner_for(rows, KERNEL, epochs=epochs, cache_bytes=2 << 20)
+    options = {"epochs": epochs, "cache_bytes": 2 << 20, "selection": Selection(criterion, 20)}
+    whole = learner_for(rows, KERNEL, **options)
     results = drive(whole, rows)
-    half = learner_for(rows, KERNEL, epochs=epochs, cache_bytes=2 << 20)
+    half = learner_for(rows, KERNEL, **options)
     drive(half, rows, stop_after=max(1, int(share * results)))
     state = snapshot.state(half)
     assert all(isinstance(value, np.ndarray | int | float | bool | str | np.generic) for value in state.values())

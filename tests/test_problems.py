@@ -6,7 +6,7 @@ import pytest
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.learner import Learner
-from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.selection import RandomOrder, Selection
 from dasksvm.solver.settings import Settings
 from tests.helpers import Rows, blobs, learner_for, run
 
@@ -29,7 +29,7 @@ def test_each_problem_reaches_its_own_optimum():
     kernel = Kernel("rbf", 0.3)
     several = Several(X, [first, second], bound)
     settings = Settings(
-        kernel, Rules(1e-4, 1, np.inf, False, 1 << 60), 2, 0, True, 1 << 60, 50 << 20, 50 << 20, 8, True
+        kernel, Rules(1e-4, 1, np.inf, False, 1 << 60), 2, 0, True, 1 << 60, 50 << 20, 50 << 20, 8, True, Selection()
     )
     together = Learner(settings)
     together.feed(RandomOrder((500,), 0), np.arange(20))

@@ -9,6 +9,7 @@ from dasksvm.estimators.online import CONVERGED, OnlineClassifier
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real
 from dasksvm.solver.kernels import KERNELS, Kernel
 from dasksvm.solver.lasvm import Rules
+from dasksvm.solver.selection import CRITERIA, RANDOM, Selection
 from dasksvm.solver.settings import Settings
 
 LARGEST = 1 << 62
@@ -21,6 +22,8 @@ RULES: dict[str, Rule] = {
     "coef0": real("(-inf, inf)", lambda v: True),
     "tol": real("(0.0, inf)", lambda v: v > 0),
     "epochs": either(one_of("converged"), integer("[1, inf)", lambda v: v >= 1)),
+    "selection": one_of(*CRITERIA),
+    "candidates": integer("[1, inf)", lambda v: v >= 1),
     "reprocess": integer("[1, inf)", lambda v: v >= 1),
     "delta_max": either(NONE, real("(0.0, inf)", lambda v: v > 0)),
     "second_order": flag(),
@@ -54,6 +57,13 @@ class LaSVC(OnlineClassifier):
         τ: pairs that violate by less are left alone.
     epochs : int or "converged", default=1
         Passes over the data; "converged" makes passes until no example of the whole set violates by more than `tol`.
+    selection : {"random", "gradient", "active", "autoactive"}, default="random"
+        Which example comes next (paper 1, section 4): any; or, of `candidates` random examples that were not processed yet in the
+        epoch, the most misclassified or the one nearest to the boundary. "autoactive" is active, but takes only as many as
+        bring five that could enter, at most twice `candidates`. All but "random" are meant for runs that end early, by
+        `max_examples`, `max_support` or a callback.
+    candidates : int, default=50
+        Examples that one is chosen from.
     reprocess : int, default=1
         REPROCESS steps after each example.
     delta_max : float, default=None
@@ -122,6 +132,8 @@ class LaSVC(OnlineClassifier):
         *,
         tol: float = 1e-3,
         epochs: int | str = 1,
+        selection: str = "random",
+        candidates: int = 50,
         reprocess: int = 1,
         delta_max: float | None = None,
         second_order: bool = False,
@@ -143,6 +155,8 @@ class LaSVC(OnlineClassifier):
         self.coef0 = coef0
         self.tol = tol
         self.epochs = epochs
+        self.selection = selection
+        self.candidates = candidates
         self.reprocess = reprocess
         self.delta_max = delta_max
         self.second_order = second_order
@@ -171,6 +185,8 @@ class LaSVC(OnlineClassifier):
             second_order=bool(self.second_order),
             max_support=LARGEST if self.max_support is None else int(self.max_support),
         )
+        selection = Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
+        one_by_one = selection.exact and self.selection != RANDOM
         return Settings(
             kernel=kernel,
             rules=rules,
@@ -180,6 +196,7 @@ class LaSVC(OnlineClassifier):
             max_examples=LARGEST if self.max_examples is None else int(self.max_examples),
             cache_bytes=int(self.cache_size * (1 << 20)),
             inflight_bytes=config.bytes_of("inflight-bytes"),
-            lookahead=int(config.get("lookahead")),
+            lookahead=1 if one_by_one else int(config.get("lookahead")),
             filter=bool(config.get("filter")),
+            selection=selection,
         )

@@ -203,7 +203,7 @@ class Coordinator:
                 stores[generation] = members
             labels = self.examples.labels(plan.rows) if isinstance(self.examples.source, DaskSource) else None
             slots = 0 if members is None else len(members)
-            orders.append(Order(plan.sequence, plan.rows, replace(plan.view, members=None), slots, labels))
+            orders.append(Order(plan.sequence, plan.rows, replace(plan.view, members=None), slots, labels, plan.choice))
         missing = {
             generation: members.part(held.get(generation, 0), len(members))
             for generation, members in stores.items()
@@ -227,4 +227,4 @@ def _bytes(group: list[ScorePlan]) -> int:
     """Bytes of the kernel rows of some plans."""
     members = group[0].view.members
     size = 4 if members is None else members.dtype.itemsize
-    return size * sum(len(plan.rows) * len(plan.view.order) for plan in group)
+    return size * sum(plan.wanted * len(plan.view.order) for plan in group)

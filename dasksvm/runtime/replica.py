@@ -66,7 +66,9 @@ class Replica:
                     self._stores[generation].append(features)
                 else:
                     self._stores[generation] = FeatureStore(features)
-            plans = [ScorePlan(order.sequence, order.rows, self._complete(order)) for order in answer.orders]
+            plans = [
+                ScorePlan(order.sequence, order.rows, self._complete(order), order.choice) for order in answer.orders
+            ]
             for generation in sorted(self._stores)[:-GENERATIONS]:
                 del self._stores[generation]
         return answer.orders, plans

@@ -8,8 +8,8 @@ from distributed import get_worker
 from dasksvm.blas import one_thread
 from dasksvm.runtime.replica import replica_of
 from dasksvm.runtime.wire import Post, Scored
+from dasksvm.solver.choosing import execute
 from dasksvm.solver.messages import CandidateBatch
-from dasksvm.solver.tiles import score
 
 
 def score_batches(post: Post, sequences: tuple[int, ...], blocks: dict[int, Any]) -> Scored | None:
@@ -39,7 +39,7 @@ def score_batches(post: Post, sequences: tuple[int, ...], blocks: dict[int, Any]
         read = perf_counter()
         with one_thread():
             kernel = replica.introduction.kernel
-            batches.append(score(plan, kernel, features, sign, bound, replica.workspace))
+            batches.append(execute(plan, kernel, features, sign, bound, replica.workspace))
         reading += read - before
         tiling += perf_counter() - read
     return Scored(get_worker().address, batches, pulling, reading, tiling)

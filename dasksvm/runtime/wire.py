@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dasksvm.data.sources import Form, Labels, Source
 from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.messages import CandidateBatch, Progress, View
+from dasksvm.solver.messages import CandidateBatch, Choice, Progress, View
 from dasksvm.timings import Timings
 
 
@@ -70,6 +70,7 @@ class Order:
         Slots of the view's generation that it may refer to.
     labels : pair of ndarrays of shape (1, m), or None
         Signs and boxes, where the worker cannot read them.
+    choice : Choice or None
     """
 
     sequence: int
@@ -77,6 +78,7 @@ class Order:
     view: View
     slots: int
     labels: tuple[NDArray[np.float64], NDArray[np.float64]] | None
+    choice: Choice | None
 
 
 @dataclass(frozen=True)

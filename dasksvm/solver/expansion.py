@@ -28,7 +28,7 @@ from dasksvm.solver.directions import subtract_rows
 from dasksvm.solver.features import Features, FeatureStore, Floats, Ints
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.memory import Workspace
-from dasksvm.solver.messages import CandidateBatch
+from dasksvm.solver.messages import CandidateBatch, View
 from dasksvm.solver.refresh import exact_gradients
 from dasksvm.solver.tiles import margins
 from dasksvm.solver.working import adopt, empty_working, live_places
@@ -80,10 +80,30 @@ class Expansion:
         slots: Ints = np.maximum(self.working.slot[: self.places], 0)
         return slots
 
+    def examples(self) -> Ints:
+        """Ids of the members."""
+        ids: Ints = self.example[live_places(self.working)]
+        return ids
+
     def arrivals(self) -> Ints:
         """The event with which each place's member came: it tells later whether the member is still the same."""
         events: Ints = self.cache.event_of[: self.places].copy()
         return events
+
+    def view(self, version: int, alpha: NDArray[np.float64] | None, slack: NDArray[np.float64], tau: float) -> View:
+        """Publish the state; `alpha`, of shape (P, V), replaces the coefficients."""
+        w = self.working
+        return View(
+            version=version,
+            generation=self.generation,
+            members=None if self.store is None else self.members(),
+            order=self.order(),
+            alpha=w.alpha[:, : self.places].copy() if alpha is None else alpha,
+            top=w.top.max(axis=1),
+            bottom=w.bottom.min(axis=1),
+            slack=slack,
+            tau=tau,
+        )
 
     def make_room(self, result: CandidateBatch) -> None:
         """Grow the arrays for the candidates of a batch."""

@@ -13,11 +13,21 @@ from numpy.typing import NDArray
 from dasksvm.solver import lasvm
 from dasksvm.solver.batch import FIRST_EVENT, MISSING, SEEN, STEPS, release
 from dasksvm.solver.cache import EVENTS
+from dasksvm.solver.choosing import near_boundary
 from dasksvm.solver.expansion import Each, Expansion
 from dasksvm.solver.features import Ints
 from dasksvm.solver.finishing import Finishing
-from dasksvm.solver.messages import CandidateBatch, MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan, View
-from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.messages import (
+    CandidateBatch,
+    MemberRows,
+    Plan,
+    Progress,
+    Result,
+    RowsPlan,
+    ScorePlan,
+    View,
+)
+from dasksvm.solver.selection import RANDOM, Pools, RandomOrder
 from dasksvm.solver.settings import Settings
 from dasksvm.solver.working import dual_objective
 
@@ -47,6 +57,7 @@ class Learner:
         self.excess = np.zeros(0, np.float32)
         self.queue: Ints | None = None
         self.drift: list[NDArray[np.float64]] = []
+        self.pools: Pools | None = None
         self.inflight: dict[int, tuple[Plan, Ints]] = {}
         self.finishing: list[Finishing] = []
         self.extremes: NDArray[np.float64] = np.zeros((settings.problems, 2))
@@ -68,6 +79,10 @@ class Learner:
         self.queue = None
         self.seen_before, self.refreshes = self.seen, 0
         self.changed = self.stopped = self.converged = False
+        how = self.settings.selection
+        self.pools = None if how.criterion == RANDOM else Pools(order, how)
+        if self.pools is not None:
+            self.pools.begin(np.union1d(seeds, self.expansion.examples()))
         if self.settings.epochs == 0:
             self.excess = np.full(len(order), np.inf, np.float32)
 
@@ -93,10 +108,10 @@ class Learner:
         new: list[Plan] = []
         while True:
             while len(self.inflight) < self.settings.lookahead:
-                rows = self._next_rows()
-                if len(rows) == 0:
+                plan = self._next_plan()
+                if plan is None:
                     break
-                new.append(self._ask(ScorePlan(self.asked, rows, self._view())))
+                new.append(self._ask(plan))
             if self.inflight or self.phase in ("idle", "done"):
                 return new
             if self.phase == "online":
@@ -104,9 +119,9 @@ class Learner:
             elif self.phase == "checking":
                 self.phase = "done"
             else:
-                plan = self._finish()
-                if plan is not None:
-                    new.append(self._ask(plan))
+                wanted = self._finish()
+                if wanted is not None:
+                    new.append(self._ask(wanted))
 
     def pending(self) -> list[Plan]:
         """List what is in flight, in sequence: what an executor that takes over has to do again."""
@@ -117,15 +132,29 @@ class Learner:
         self.asked += 1
         return plan
 
+    def _next_plan(self) -> ScorePlan | None:
+        if self.pools is None or self.phase != "online":
+            rows, choice = self._next_rows(), None
+        else:
+            if self.pools.free == 0 and not self.inflight and self.epoch + 1 < self.settings.epochs:
+                self.epoch += 1
+                self.pools.begin(self.expansion.examples())
+            rows, choice = self.pools.ask(0 if self.stopped else self._left())
+        return ScorePlan(self.asked, rows, self._view(), choice) if len(rows) else None
+
+    def _left(self) -> int:
+        """Examples that the budget leaves, beyond what is in flight."""
+        asked = sum(plan.wanted for plan, _ in self.inflight.values() if isinstance(plan, ScorePlan))
+        return max(self.settings.max_examples - (self.seen - self.seen_before) - asked, 0)
+
     def _next_rows(self) -> Ints:
         none = np.zeros(0, np.int64)
         if self.phase == "seeding":
             return none if self.inflight else self.seeds
         if self.phase not in ("online", "checking"):
             return none
-        left = self.settings.max_examples - (self.seen - self.seen_before) if self.phase == "online" else self._length()
+        left = self._left() if self.phase == "online" else self._length()
         places = self.expansion.places
-        left -= sum(len(plan.rows) for plan, _ in self.inflight.values() if isinstance(plan, ScorePlan))
         if self.position >= self._length() and self.phase == "online" and self.epoch + 1 < self.settings.epochs:
             self.epoch, self.position = self.epoch + 1, 0
         value = self.expansion.cache.pages.itemsize
@@ -133,7 +162,7 @@ class Learner:
         # Many members, or many examples of which few became members: either way a batch brings few that matter to its mates.
         wanted = int(np.clip(max(places // 4, self.seen // 64), LEAST_BATCH, LARGEST_BATCH))
         size = max(min(wanted, room), LEAST_BATCH // 4)
-        stop = min(self.position + size, self._length(), self.position + max(left, 0))
+        stop = min(self.position + size, self._length(), self.position + left)
         start, self.position = self.position, stop
         if stop <= start:
             return none
@@ -143,27 +172,15 @@ class Learner:
         return len(self.order) if self.queue is None else len(self.queue)
 
     def _view(self) -> View:
-        w, places = self.expansion.working, self.expansion.places
-        alpha = w.alpha[:, :places].copy()
-        for now in self.finishing:
-            alpha[now.problem] = now.alpha
+        s, problems = self.expansion, self.settings.problems
+        alpha = np.array([now.alpha for now in self.finishing]) if self.finishing else None
         if self.phase == "checking":
-            slack = np.full(len(w.alpha), -np.inf)
+            slack = np.full(problems, -np.inf)
         elif self.settings.filter and len(self.drift) >= DRIFT_BATCHES:
             slack = np.max(self.drift, axis=0)
         else:
-            slack = np.full(len(w.alpha), np.inf)
-        return View(
-            version=self.applied,
-            generation=self.expansion.generation,
-            members=None if self.expansion.store is None else self.expansion.members(),
-            order=self.expansion.order(),
-            alpha=alpha,
-            top=w.top.max(axis=1),
-            bottom=w.bottom.min(axis=1),
-            slack=slack,
-            tau=self.settings.rules.tau,
-        )
+            slack = np.full(problems, np.inf)
+        return s.view(self.applied, alpha, slack, self.settings.rules.tau)
 
     # Taking
 
@@ -224,8 +241,11 @@ class Learner:
         self.seen += int(batch.at[SEEN]) if self.phase == "online" else 0
         self.steps += int(batch.at[STEPS])
         self.changed |= bool(s.cache.size[EVENTS] > batch.at[FIRST_EVENT])
+        drifts = [row[np.isfinite(row)] for row in batch.drift]
+        if self.pools is not None and plan.choice is not None:
+            moved = [row / far for row, far in zip(drifts, near_boundary(plan.view), strict=True)]
+            self.pools.settle(plan.rows, result.examples, result.sampled, np.concatenate(moved))
         if self.phase == "online" and batch.drift.size:
-            drifts = [row[np.isfinite(row)] for row in batch.drift]
             slack = [max(float(np.quantile(row, DRIFT_QUANTILE)), 0.0) if len(row) else 0.0 for row in drifts]
             self.drift = [*self.drift, np.array(slack)][-DRIFT_BATCHES:]
         if code == lasvm.FULL and not self.stopped:
@@ -284,7 +304,7 @@ class Learner:
         near = self.changed and self.epoch > 0
         self._adopt()
         self.epoch, self.position, self.changed, self.phase = self.epoch + 1, 0, False, "online"
-        self.queue = None
+        self.queue = self.pools = None
         if near:
             rows = self.order.rows(self.epoch, 0, len(self.order))
             self.queue = rows[self.excess[rows - self.order.base] > -NEAR]

@@ -54,6 +54,24 @@ class View(Message):
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Not all examples of a plan are wanted, but the best of each of some groups of them.
+
+    Attributes
+    ----------
+    criterion : {"gradient", "active", "autoactive"}
+    size : int
+        Examples of a group; with "autoactive" the most that it can have.
+    groups : int
+        At most so many.
+    """
+
+    criterion: str
+    size: int
+    groups: int
+
+
+@dataclass(frozen=True)
 class ScorePlan(Message):
     """Wanted: kernel rows of some examples against a version of S.
 
@@ -64,11 +82,19 @@ class ScorePlan(Message):
     rows : ndarray of int64, shape (m,)
         Ids of the examples.
     view : View
+    choice : Choice or None
+        Which of the examples are wanted; None for all of them.
     """
 
     sequence: int
     rows: Ints
     view: View
+    choice: Choice | None = None
+
+    @property
+    def wanted(self) -> int:
+        """The most examples that the answer can have."""
+        return len(self.rows) if self.choice is None else self.choice.groups
 
 
 @dataclass(frozen=True)
@@ -114,6 +140,8 @@ class CandidateBatch(Message):
         How far each candidate violated at the plan's version.
     evaluations : int
         Kernel values computed.
+    sampled : int
+        Examples of the plan among which these were chosen; 0 where there was no choice.
     """
 
     sequence: int
@@ -126,6 +154,7 @@ class CandidateBatch(Message):
     rows: Floats
     scored: NDArray[np.float64]
     evaluations: int
+    sampled: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,48 @@
-"""Which example comes next. Random order: chunks in random order, and the rows of each chunk in random order."""
+"""Which example comes next (paper 1, section 4): in random order, or the best of random pools of unprocessed examples.
+
+Random order means chunks in random order, and the rows of each chunk in random order. A pool is the next few unprocessed
+examples of such an order; those of them that are not chosen come again in the next turn, in another order.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dasksvm.solver.features import Ints
+from dasksvm.solver.messages import Choice
+
+RANDOM, GRADIENT, ACTIVE, AUTOACTIVE = CRITERIA = ("random", "gradient", "active", "autoactive")
+# Autoactive sampling ends with so many examples near the boundary (paper 1, section 4.4).
+NEAR_ENOUGH = 5
+FREE, DRAWN, PROCESSED = 0, 1, 2
+LEAST_SCAN = 4096
+# The typical change of a decision value between choice and use that batches are fitted to, as a share of the distance 1 + δ/2
+# from which on nothing enters; the largest batch.
+TOLERATED_DRIFT, MOST_GROUPS = 0.2, 64
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How examples are chosen.
+
+    Attributes
+    ----------
+    criterion : {"random", "gradient", "active", "autoactive"}
+    candidates : int
+        M, the examples of a pool; autoactive sampling ends with twice as many at the latest.
+    exact : bool
+        Whether each choice is made against the present expansion, one example at a time.
+    """
+
+    criterion: str = RANDOM
+    candidates: int = 50
+    exact: bool = False
+
+    @property
+    def most(self) -> int:
+        """The largest pool that one example is chosen from."""
+        return 2 * self.candidates if self.criterion == AUTOACTIVE else self.candidates
 
 
 class RandomOrder:
@@ -54,3 +94,71 @@ class RandomOrder:
             self._shuffled = np.random.default_rng([self.seed, epoch, chunk]).permutation(self.chunks[chunk])
             self._shuffled_chunk = (epoch, chunk)
         return self._shuffled
+
+
+class Pools:
+    """The examples of an epoch that can still be chosen, and the pools that they are chosen from.
+
+    Parameters
+    ----------
+    order : RandomOrder
+    how : Selection
+    """
+
+    def __init__(self, order: RandomOrder, how: Selection) -> None:
+        self.order = order
+        self.how = how
+        self.turn = self.position = self.free = 0
+        self.mark: NDArray[np.uint8] = np.zeros(len(order), np.uint8)
+        # Examples that a batch chooses; candidates that a choice takes, where that is not fixed.
+        self.groups, self.size = 1.0, float(NEAR_ENOUGH)
+
+    def begin(self, out: Ints) -> None:
+        """Begin an epoch: every example can be chosen, but those that are out."""
+        self.mark[:] = FREE
+        self.mark[out[out >= self.order.base] - self.order.base] = PROCESSED
+        self.free = int(np.count_nonzero(self.mark == FREE))
+
+    def ask(self, left: int) -> tuple[Ints, Choice]:
+        """Draw the candidates of a batch, from which at most `left` examples are chosen."""
+        how, adaptive = self.how, self.how.criterion == AUTOACTIVE
+        groups = min(1 if how.exact else int(self.groups), left)
+        size = min(self.size, how.most) if adaptive and not how.exact else how.most
+        rows = self._draw(int(np.ceil(groups * size)))
+        return rows, Choice(how.criterion, how.most, groups if adaptive else -(-len(rows) // how.most))
+
+    def _draw(self, count: int) -> Ints:
+        """Take the next few unprocessed examples that nobody has drawn; fewer, or none, when there are no more."""
+        found: list[Ints] = []
+        wanted = min(count, self.free)
+        self.free -= wanted
+        while wanted:
+            if self.position == len(self.order):
+                self.turn, self.position = self.turn + 1, 0
+            stop = min(self.position + max(wanted, LEAST_SCAN), len(self.order))
+            rows = self.order.rows(self.turn, self.position, stop)
+            fresh = np.flatnonzero(self.mark[rows - self.order.base] == FREE)[:wanted]
+            self.position = self.position + int(fresh[-1]) + 1 if len(fresh) == wanted else stop
+            found.append(rows[fresh])
+            self.mark[found[-1] - self.order.base] = DRAWN
+            wanted -= len(fresh)
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+    def settle(self, drawn: Ints, chosen: Ints, sampled: int, drift: NDArray[np.float64]) -> None:
+        """Put back what was drawn and not chosen, and fit the next batches to what this one showed.
+
+        Parameters
+        ----------
+        drawn, chosen : ndarray of int64
+        sampled : int
+            Candidates among which they were chosen.
+        drift : ndarray of float64
+            What the decision values of those chosen changed between choice and use, as shares of 1 + δ/2.
+        """
+        self.mark[drawn - self.order.base] = FREE
+        self.mark[chosen - self.order.base] = PROCESSED
+        self.free += len(drawn) - len(chosen)
+        self.size = sampled / len(chosen)
+        if len(drift):
+            pace = TOLERATED_DRIFT / max(float(np.median(np.abs(drift))), 1e-9)
+            self.groups = float(np.clip(self.groups * np.clip(pace, 0.5, 2.0), 1, MOST_GROUPS))

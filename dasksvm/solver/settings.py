@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import Rules
+from dasksvm.solver.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Settings:
         L, batches in flight.
     filter : bool
         Whether rows of candidates that cannot enter are dropped where they are computed.
+    selection : Selection
+        How the next example is chosen.
     """
 
     kernel: Kernel
@@ -40,3 +43,4 @@ class Settings:
     inflight_bytes: int
     lookahead: int
     filter: bool
+    selection: Selection

@@ -1,5 +1,6 @@
 """The whole state of a learner as a flat mapping of arrays and scalars, and back. Snapshots stand on it."""
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ from dasksvm.solver.features import DenseFeatures, Features, FeatureStore, Spars
 from dasksvm.solver.finishing import Finishing
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.memory import reserve
-from dasksvm.solver.messages import RowsPlan, ScorePlan, View
-from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.messages import Choice, RowsPlan, ScorePlan, View
+from dasksvm.solver.selection import Pools, RandomOrder
 from dasksvm.solver.settings import Settings
 from dasksvm.solver.working import Working
 
@@ -29,6 +30,7 @@ SCALARS = (
     "stopped",
     "converged",
 )
+POOLS = ("turn", "position", "free", "groups", "size", "mark")
 State = dict[str, Any]
 
 
@@ -52,6 +54,8 @@ def state(learner: Learner) -> State:
     out["excess"] = learner.excess
     out["queue"] = np.zeros(0, np.int64) if learner.queue is None else learner.queue
     out["whole"] = learner.queue is None
+    if learner.pools is not None:
+        out |= {f"pools.{name}": getattr(learner.pools, name) for name in POOLS}
     out["drift"] = np.array(learner.drift).reshape(len(learner.drift), learner.settings.problems)
     out |= {f"working.{name}": array for name, array in s.working._asdict().items()}
     out |= _cache("cache", s.cache)
@@ -88,6 +92,11 @@ def restore(settings: Settings, state: State) -> Learner:
     learner.extremes = state["extremes"].copy()
     learner.excess = state["excess"].copy()
     learner.queue = None if state["whole"] else state["queue"].copy()
+    if "pools.mark" in state:
+        learner.pools = Pools(learner.order, settings.selection)
+        for name in POOLS:
+            setattr(learner.pools, name, state[f"pools.{name}"])
+        learner.pools.mark = learner.pools.mark.copy()
     learner.drift = list(state["drift"].copy())
     s.working = Working(*(state[f"working.{name}"].copy() for name in Working._fields))
     s.cache = _read_cache("cache", state)
@@ -144,6 +153,8 @@ def _plan(plan: ScorePlan | RowsPlan) -> State:
     view = plan.view
     out = {name: getattr(view, name) for name in ("version", "alpha", "top", "bottom", "slack", "tau")}
     out["rows"] = plan.rows
+    if plan.choice is not None:
+        out |= {f"choice.{name}": value for name, value in asdict(plan.choice).items()}
     if view.members is not None:
         out |= _features("members", view.members.take(view.order))
     return out
@@ -156,4 +167,6 @@ def _read_plan(sequence: int, state: State) -> ScorePlan | RowsPlan:
         return RowsPlan(sequence, state["slots"], members, state["order"])
     order = np.arange(state["alpha"].shape[1])
     published = {name: state[name] for name in ("version", "alpha", "top", "bottom", "slack", "tau")}
-    return ScorePlan(sequence, state["rows"], View(generation=-1 - sequence, members=members, order=order, **published))
+    view = View(generation=-1 - sequence, members=members, order=order, **published)
+    choice = {name.removeprefix("choice."): value for name, value in state.items() if name.startswith("choice.")}
+    return ScorePlan(sequence, state["rows"], view, Choice(**choice) if choice else None)

@@ -1,0 +1,115 @@
+"""Choosing examples by their decision values (paper 1, sections 4.1 to 4.4): the best of each group of candidates."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.features import Features, Ints
+from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels import BLOCK_ROWS, Kernel
+from dasksvm.solver.memory import Workspace
+from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
+from dasksvm.solver.selection import AUTOACTIVE, GRADIENT, NEAR_ENOUGH
+from dasksvm.solver.tiles import margins, score
+
+# Candidates that are scored together where one example is chosen and sampling may end early.
+FEW = 32
+
+
+def execute(
+    plan: ScorePlan,
+    kernel: Kernel,
+    features: Features,
+    sign: NDArray[np.float64],
+    bound: NDArray[np.float64],
+    workspace: Workspace,
+) -> CandidateBatch:
+    """Do what a plan asks: score its examples, or choose among them and score those that were chosen.
+
+    Parameters
+    ----------
+    plan : ScorePlan
+    kernel : Kernel
+    features : Features
+        Of the plan's m examples, in its order.
+    sign, bound : ndarray of float64, shape (P, m)
+        Their labels ±1 and boxes C_i.
+    workspace : Workspace
+        Lends the rows of the result.
+    """
+    if plan.choice is None:
+        return score(plan, kernel, features, sign, bound, workspace)
+    chosen, sampled, scored = best_of_groups(plan, kernel, features, sign)
+    few = replace(plan, rows=plan.rows[chosen], choice=None)
+    batch = score(few, kernel, features.take(chosen), sign[:, chosen], bound[:, chosen], workspace)
+    return replace(batch, evaluations=batch.evaluations + scored * len(plan.view.order), sampled=sampled)
+
+
+def best_of_groups(
+    plan: ScorePlan, kernel: Kernel, features: Features, sign: NDArray[np.float64]
+) -> tuple[Ints, int, int]:
+    """Choose the best candidate of each group.
+
+    A last group that autoactive sampling did not fill is left alone, unless it is the only one.
+
+    Returns
+    -------
+    chosen : ndarray of int64
+        Positions in the plan.
+    sampled : int
+        Candidates in the groups.
+    scored : int
+        Candidates whose decision values were computed.
+    """
+    view, choice = plan.view, plan.choice
+    assert choice is not None
+    assert view.members is not None
+    adaptive = choice.criterion == AUTOACTIVE
+    near = near_boundary(view)
+    step = FEW if adaptive and choice.groups == 1 else BLOCK_ROWS
+    values, close = np.zeros(0), np.zeros(0, np.bool_)
+    ends: Ints = np.zeros(0, np.int64)
+    for start in range(0, len(features), step):
+        part = slice(start, min(start + step, len(features)))
+        found = margins(kernel, features.part(part.start, part.stop), view.members, view.alpha, view.order)
+        decision = found + bias(view)[:, None]
+        measure = decision * sign[:, part] if choice.criterion == GRADIENT else np.abs(decision)
+        values = np.concatenate([values, measure.min(axis=0)])
+        close = np.concatenate([close, (np.abs(decision) < near[:, None]).any(axis=0)])
+        ends = group_ends(close, choice.size, NEAR_ENOUGH if adaptive else choice.size, choice.groups)
+        if len(ends) == choice.groups:
+            break
+    if len(ends) == 0 or (not adaptive and len(ends) < choice.groups and ends[-1] < len(values)):
+        ends = np.append(ends, len(values))
+    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+    chosen = np.array([a + np.argmin(values[a:b]) for a, b in zip(starts, ends, strict=True)], np.int64)
+    return chosen, int(ends[-1]), len(values)
+
+
+def bias(view: View) -> NDArray[np.float64]:
+    """The bias b of each problem (paper 1, equation 10); 0 while a class is missing."""
+    known = np.isfinite(view.top) & np.isfinite(view.bottom)
+    return np.where(known, (np.where(known, view.top, 0.0) + np.where(known, view.bottom, 0.0)) / 2, 0.0)
+
+
+def near_boundary(view: View) -> NDArray[np.float64]:
+    """1 + δ/2 of each problem: the distance from which on an example cannot enter S; inf while a class is missing."""
+    known = np.isfinite(view.top) & np.isfinite(view.bottom)
+    return np.where(known, 1.0 + (np.where(known, view.top, 0.0) - np.where(known, view.bottom, 0.0)) / 2, np.inf)
+
+
+@njit()
+def group_ends(close: Any, size: int, enough: int, groups: int) -> Any:  # pragma: no cover
+    """Tell where each full group ends: after `size` candidates, or with so many close ones."""
+    ends = np.empty(groups, np.int64)
+    found = start = near = 0
+    for at in range(len(close)):
+        near += close[at]
+        if at + 1 - start == size or near == enough:
+            ends[found] = at + 1
+            found, start, near = found + 1, at + 1, 0
+            if found == groups:
+                break
+    return ends[:found]

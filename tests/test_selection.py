@@ -1,0 +1,203 @@
+"""Which example comes next: the criteria, the pools, and what a run makes of them."""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from dasksvm import LaSVC
+from dasksvm.solver.choosing import group_ends
+from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.messages import ScorePlan
+from dasksvm.solver.selection import DRAWN, FREE, MOST_GROUPS, Pools, RandomOrder, Selection
+from tests.helpers import Rows, blobs, kernel_matrix, learner_for, run
+from tests.test_learner import execute
+
+KERNEL = Kernel("rbf", 0.2)
+CRITERIA = ["gradient", "active", "autoactive"]
+
+
+def problem(n=400, shift=0.3):
+    X, y = blobs(n, seed=3, shift=shift)
+    return X, Rows(X, y, np.full(n, 5.0))
+
+
+def followed(learner, rows):
+    """Drive a learner one plan at a time, and yield each choice with the state it was asked in."""
+    waiting = [*learner.plans()]
+    while waiting:
+        plan = waiting.pop(0)
+        result = execute(plan, learner, rows)
+        if isinstance(plan, ScorePlan) and plan.choice is not None:
+            yield plan, result
+        learner.take(result)
+        waiting += learner.plans()
+
+
+def decisions(learner, X, rows, at):
+    """ŷ and 1 + δ/2 from the coefficients and a matrix of kernel values, as paper 1 writes them (equations 2 and 10)."""
+    s = learner.expansion
+    live = np.flatnonzero(s.working.holders[: s.places])
+    alpha, members = s.working.alpha[0, live], s.example[live]
+    lower, upper = s.working.lower[0, live], s.working.upper[0, live]
+    among = kernel_matrix("rbf", X[members], X[members], 0.2, 0, 0)
+    g = rows.sign[members] - among @ alpha
+    top, bottom = g[alpha < upper].max(), g[alpha > lower].min()
+    values = kernel_matrix("rbf", X[at], X[members], 0.2, 0, 0) @ alpha
+    return values + (top + bottom) / 2, 1 + (top - bottom) / 2
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_each_exact_choice_is_the_one_of_the_paper(criterion):
+    X, rows = problem()
+    learner = learner_for(rows, KERNEL, selection=Selection(criterion, 20, exact=True), max_examples=150)
+    chosen = 0
+    for plan, result in followed(learner, rows):
+        decision, near = decisions(learner, X, rows, plan.rows)
+        pool = len(plan.rows)
+        if criterion == "autoactive":
+            close = np.flatnonzero(np.abs(decision) < near)
+            pool = min(close[4] + 1 if len(close) >= 5 else pool, 40)
+        measure = decision * rows.sign[plan.rows] if criterion == "gradient" else np.abs(decision)
+        assert result.examples.tolist() == [plan.rows[:pool][np.argmin(measure[:pool])]]
+        assert result.sampled == pool
+        chosen += 1
+    assert chosen == learner.seen == 150
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_an_epoch_chooses_every_example_once(criterion, exact):
+    _, rows = problem(200)
+    learner = learner_for(rows, KERNEL, selection=Selection(criterion, 20, exact), epochs=2)
+    chosen: list[list[int]] = [[], []]
+    for _, result in followed(learner, rows):
+        chosen[learner.epoch] += result.examples.tolist()
+    seeds = set(learner.seeds.tolist())
+    assert sorted(chosen[0]) == sorted(set(range(200)) - seeds)
+    assert len(chosen[1]) == len(set(chosen[1]))
+    assert 0 < len(chosen[1]) < 190
+    assert learner.seen == len(chosen[0]) + len(chosen[1])
+
+
+def test_batches_keep_the_lookahead_in_flight_and_never_draw_an_example_twice():
+    _, rows = problem(1500)
+    learner = learner_for(rows, KERNEL, selection=Selection("active", 10))
+    waiting = learner.plans()
+    while waiting and learner.phase in ("seeding", "online"):
+        drawn = [plan.rows for plan in waiting if plan.choice is not None]
+        together = np.concatenate([np.zeros(0, np.int64), *drawn])
+        assert len(np.unique(together)) == len(together) == np.count_nonzero(learner.pools.mark == DRAWN)
+        learner.take(execute(waiting.pop(0), learner, rows))
+        waiting += learner.plans()
+    assert np.all(learner.pools.mark == 2)
+
+
+@hypothesis.given(st.lists(st.booleans(), max_size=60), st.integers(1, 12), st.integers(1, 5), st.integers(1, 8))
+def test_groups_end_where_they_should(close, size, enough, groups):
+    ends, start = [], 0
+    while len(ends) < groups and start < len(close):
+        for stop in range(start + 1, len(close) + 1):
+            if stop - start == size or sum(close[start:stop]) == enough:
+                break
+        else:
+            break
+        ends.append(stop)
+        start = stop
+    assert group_ends(np.array(close, np.bool_), size, enough, groups).tolist() == ends
+
+
+@hypothesis.given(st.integers(1, 300), st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(0, 5))
+def test_pools_hold_what_is_left(count, sizes, seed):
+    pools = Pools(RandomOrder((count // 2, count - count // 2), seed, base=7), Selection("active", 10))
+    out = np.arange(7, 7 + count // 3)
+    pools.begin(out)
+    rng = np.random.default_rng(seed)
+    left = set(range(7, 7 + count)) - set(out.tolist())
+    for size in sizes:
+        rows = pools._draw(size)
+        assert len(rows) == min(size, len(left))
+        assert set(rows.tolist()) <= left
+        if not len(rows):
+            break
+        chosen = rng.choice(rows, 1)
+        pools.settle(rows, chosen, len(rows), np.zeros(0))
+        left -= set(chosen.tolist())
+        assert pools.free == len(left) == np.count_nonzero(pools.mark == FREE)
+
+
+def test_batches_follow_the_drift():
+    pools = Pools(RandomOrder((1000,), 0), Selection("active", 10))
+    pools.begin(np.zeros(0, np.int64))
+    rows = pools._draw(10)
+    for _ in range(10):
+        pools.settle(rows, rows[:1], 10, np.full(4, 0.01))
+    assert pools.groups == MOST_GROUPS
+    for _ in range(10):
+        pools.settle(rows, rows[:1], 10, np.array([-9.0, 9.0, 9.0]))
+    assert pools.groups == 1
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_selection_converges_to_the_same_optimum(criterion):
+    _, rows = problem()
+    plain = run(learner_for(rows, KERNEL, epochs=0, tau=1e-5), rows)
+    chosen = run(learner_for(rows, KERNEL, epochs=0, tau=1e-5, selection=Selection(criterion, 20)), rows)
+    assert chosen.converged
+    assert chosen.progress().dual[0] == pytest.approx(plain.progress().dual[0], rel=1e-7)
+
+
+def noisy(n, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4)).astype(np.float32)
+    return X, np.where(X[:, 0] * X[:, 1] + 0.5 * X[:, 2] > 0, "a", "b")
+
+
+def test_active_selection_beats_random_with_as_many_examples():
+    X, y = noisy(8000, 0)
+    X_test, y_test = noisy(4000, 1)
+    errors = {
+        criterion: np.mean(
+            [
+                1
+                - LaSVC(C=10, selection=criterion, max_examples=300, random_state=seed).fit(X, y).score(X_test, y_test)
+                for seed in range(3)
+            ]
+        )
+        for criterion in ("random", "active")
+    }
+    assert errors["active"] < 0.8 * errors["random"]
+
+
+def test_gradient_selection_prefers_wrong_labels_and_active_does_not_see_them():
+    X, y = noisy(4000, 0)
+    flipped = np.random.default_rng(1).random(4000) < 0.1
+    y = np.where(flipped, np.where(y == "a", "b", "a"), y)
+    shares = {}
+    for criterion in ("gradient", "active"):
+        model = LaSVC(C=10, selection=criterion, max_examples=300, random_state=0).fit(X, y)
+        shares[criterion] = flipped[model.support_].mean()
+    assert shares["gradient"] > 1.5 * shares["active"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [({"selection": "best"}, "selection"), ({"candidates": 0}, "candidates"), ({"candidates": 2.5}, "candidates")],
+)
+def test_parameters_are_checked(parameters, message):
+    X, y = noisy(50, 0)
+    with pytest.raises(ValueError, match=message):
+        LaSVC(**parameters).fit(X, y)
+
+
+def test_weight_zero_never_enters_and_partial_fit_chooses_within_its_block():
+    X, y = noisy(600, 0)
+    weight = np.ones(600)
+    weight[::3] = 0
+    model = LaSVC(selection="active", random_state=0).fit(X, y, weight)
+    assert np.all(model.support_ % 3 != 0)
+    model = LaSVC(selection="active", candidates=10, random_state=0)
+    for start in (0, 300):
+        model.partial_fit(X[start : start + 300], y[start : start + 300], classes=["a", "b"])
+    assert model.score(X, y) > 0.9
+    assert model.support_.max() >= 300
