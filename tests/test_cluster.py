@@ -37,6 +37,23 @@ def test_any_number_of_workers_gives_the_local_model(data, alone, workers):
         assert left_over(client) == ([], {(0, 0)})
 
 
+@pytest.mark.parametrize(
+    ("criterion", "exact", "examples"), [("gradient", False, 900), ("autoactive", False, 600), ("active", True, 60)]
+)
+def test_selection_gives_the_local_model(data, criterion, exact, examples):
+    X, y = data.as_dask()
+    with dask.config.set({"dasksvm.exact-selection": exact}):
+        model = solver(selection=criterion, max_examples=examples)
+        expected = clone(model).fit(data)
+        assert expected.history_[-1]["seen"] == examples
+        with cluster() as client:
+            for given in [(data,)] if exact else [(data,), (X, y)]:
+                fitted = clone(model).set_params(client=client).fit(*given)
+                assert len(given) == 2 or digest(fitted) == digest(expected)
+                assert history(fitted) == history(expected)
+            assert left_over(client) == ([], {(0, 0)})
+
+
 def test_converged_run_with_checking_is_the_same(data):
     settings = {"epochs": "converged", "tol": 1e-2, "C": 0.02}
     expected = solver(**settings).fit(data)

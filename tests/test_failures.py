@@ -47,6 +47,15 @@ def test_compute_worker_killed_in_the_middle_of_a_task(client, data, alone, sequ
     assert history(model) == history(alone)
 
 
+def test_compute_worker_killed_while_it_chooses(client, data):
+    settings = {"selection": "active", "max_examples": 500}
+    expected = solver(**settings).fit(data)
+    client.run(sabotage, 12, workers=compute_workers(client)[:1])
+    model = solver(client=client, **settings).fit(data)
+    assert digest(model) == digest(expected)
+    assert history(model) == history(expected)
+
+
 def test_compute_worker_killed_while_checking(client, data):
     settings = {"C": 1e-5}  # no free support vector: the bias needs a pass over the whole set
     expected = solver(**settings).fit(data)
