@@ -4,10 +4,11 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "KernelModel", "LaSVC", "Run", "__version__", "load", "train"]
+__all__ = ["Dataset", "HeldOut", "KernelModel", "LaSVC", "Run", "__version__", "load", "train"]
 
 _HOMES = {
     "Dataset": "dasksvm.data",
+    "HeldOut": "dasksvm.callbacks",
     "KernelModel": "dasksvm.model",
     "LaSVC": "dasksvm.estimators",
     "Run": "dasksvm.estimators.training",

@@ -1,4 +1,4 @@
-"""Events of a run made visible, or acted upon: history, progress, time budget.
+"""Events of a run made visible, or acted upon: history, progress, time budget, a held-out set.
 
 A watcher is called with the progress and the seconds since the start after every result that the learner takes; when it
 returns True the run is asked to stop.
@@ -7,23 +7,125 @@ returns True the run is asked to stop.
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+
+from dasksvm.data import Dataset
+from dasksvm.data.chunked import is_dask
+from dasksvm.model import KernelModel
+from dasksvm.solver.intermediate import Finished, is_due
 from dasksvm.solver.messages import Progress
 
 Watcher = Callable[[Progress, float], bool]
+Entry = dict[str, Any]
 
 
 class History:
     """Collect the entries of `history_`."""
 
     def __init__(self) -> None:
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[Entry] = []
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
         """Add an entry."""
         self.entries.append(progress.as_dict() | {"seconds": seconds})
         return False
+
+
+class HeldOut:
+    """Measure finished copies of the model on a held-out set while it is trained (paper 1, section 4.4).
+
+    The training goes on as though nobody had looked, and the clock of the run stands still meanwhile.
+
+    Parameters
+    ----------
+    X : array of shape (n, d), Dataset or its path
+    y : array of shape (n,)
+        None for a data set, which has its own.
+    every : int, default=1000
+        Examples between two looks.
+    patience : int, optional
+        End the training when so many looks in a row found no lower error.
+
+    Attributes
+    ----------
+    entries : list of dict
+        What was found: the `error`, the number of support vectors, and what else `history_` has; it has them too.
+    best : KernelModel or None
+        The first model of the lowest error.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from dasksvm import HeldOut, LaSVC, train
+    >>> X, y = make_moons(2000, noise=0.2, random_state=0)
+    >>> watched = HeldOut(X[1500:], y[1500:], every=100, patience=3)
+    >>> run = train((X[:1500], y[:1500]), LaSVC(C=10, selection="active", random_state=0), callbacks=[watched])
+    >>> bool(watched.entries[-1]["seen"] < 1500), watched.best is not None
+    (True, True)
+    """
+
+    def __init__(self, X: Any, y: Any = None, *, every: int = 1000, patience: int | None = None) -> None:
+        if every < 1 or (patience is not None and patience < 1):
+            raise ValueError("every and patience must be at least 1.")
+        X = Dataset.open(X) if isinstance(X, (str, Path)) else X
+        if isinstance(X, Dataset) == (y is not None):
+            raise ValueError("y is needed with rows, and must be None with a data set, which has its own labels.")
+        self.X, self.y = X.as_dask() if isinstance(X, Dataset) else (X, y)
+        self.every = every
+        self.patience = patience
+        self.entries: list[Entry] = []
+        self.best: KernelModel | None = None
+
+    def __call__(self, progress: Progress, seconds: float) -> bool:
+        """Let a run go on."""
+        return False
+
+    def look(self, model: KernelModel, entry: Entry) -> bool:
+        """Measure a model and write its error into the entry; tell whether patience is at an end."""
+        wrong = model.predict(self.X) != self.y
+        entry["error"] = float(np.mean(wrong.compute() if is_dask(wrong) else wrong))
+        errors = [entry["error"] for entry in self.entries]
+        if not errors or entry["error"] < min(errors):
+            self.best = model
+        self.entries.append(entry)
+        errors.append(entry["error"])
+        return self.patience is not None and len(errors) - 1 - int(np.argmin(errors)) >= self.patience
+
+
+class Shown:
+    """Shows finished copies to those who hold out data, and keeps what they find in the history.
+
+    Parameters
+    ----------
+    held_out : sequence of HeldOut
+    history : History
+    model_of : callable
+        Makes a model of a finished copy.
+    """
+
+    def __init__(
+        self, held_out: Sequence[HeldOut], history: History, model_of: Callable[[Finished], KernelModel]
+    ) -> None:
+        self.held_out = held_out
+        self.every = tuple(each.every for each in held_out)
+        self._history = history
+        self._model_of = model_of
+        self._seen = 0
+
+    def look(self, finished: Finished, seconds: float) -> bool:
+        """Show a copy to those whose turn it is; True ends the run."""
+        seen, model = finished.progress.seen, self._model_of(finished)
+        stop = False
+        for each in self.held_out:
+            if is_due((each.every,), self._seen, seen):
+                entry = finished.progress.as_dict() | {"seconds": seconds}
+                stop |= each.look(model, entry)
+                self._history.entries.append(entry)
+        self._seen = seen
+        return stop
 
 
 class TimeBudget:

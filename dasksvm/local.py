@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dasksvm.blas import one_thread
 from dasksvm.solver.choosing import execute
 from dasksvm.solver.features import Features, Ints
+from dasksvm.solver.intermediate import Finished, finished_copy, is_due
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, Result, RowsPlan, ScorePlan
@@ -33,6 +34,16 @@ class Source(Protocol):
 
     def labels(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Give the signs and boxes of some rows, each of shape (P, m)."""
+        ...
+
+
+class Looks(Protocol):
+    """Who wants to see finished copies of the model on the way."""
+
+    every: tuple[int, ...]
+
+    def look(self, finished: Finished, seconds: float) -> bool:
+        """See a copy, each time that a multiple of one of `every` examples was seen; True ends the run."""
         ...
 
 
@@ -55,7 +66,7 @@ class LocalExecutor:
         self._own = threading.local()
         self._lock = threading.Lock()
 
-    def run(self, watch: Callable[[Progress, float], bool]) -> Timings:
+    def run(self, watch: Callable[[Progress, float], bool], looks: Looks | None = None) -> Timings:
         """Execute plans until the learner is done.
 
         Parameters
@@ -63,6 +74,8 @@ class LocalExecutor:
         watch : callable
             Told the progress and the seconds since the start, after every result and at the end; when it returns True the
             learner is asked to stop.
+        looks : Looks, optional
+            Shown finished copies on the way; the clock stands still while they are looked at.
 
         Returns
         -------
@@ -81,8 +94,15 @@ class LocalExecutor:
                 for plan in [*self.learner.pending(), *self.learner.plans()]:
                     waiting.append(self._submit(pool, plan))
                 while waiting:
+                    seen = self.learner.seen
                     progress = self._apply(pool, waiting.popleft())
-                    if watch(progress, time.perf_counter() - start):
+                    stop = watch(progress, time.perf_counter() - start)
+                    if looks is not None and is_due(looks.every, seen, progress.seen):
+                        before = time.perf_counter()
+                        finished = finished_copy(self.learner, pool.map)
+                        stop |= looks.look(finished, time.perf_counter() - start)
+                        start += time.perf_counter() - before
+                    if stop:
                         self.learner.stop()
                     for plan in self.learner.plans():
                         waiting.append(self._submit(pool, plan))

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,13 +15,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from dasksvm import config
-from dasksvm.callbacks import History, ProgressLines, TimeBudget, Together, Watcher
+from dasksvm.callbacks import HeldOut, History, ProgressLines, Shown, TimeBudget, Together, Watcher
 from dasksvm.data.sources import DatasetSource, Examples, Form, MemorySource, first_of_each_class, moments
 from dasksvm.estimators.base import KernelClassifier
 from dasksvm.estimators.parameters import Rule, check_parameters
 from dasksvm.estimators.problem import Problem
 from dasksvm.local import LocalExecutor
 from dasksvm.model import KernelModel
+from dasksvm.solver.intermediate import Finished
+from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import SEEDS
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.selection import RandomOrder
@@ -180,13 +183,15 @@ class OnlineClassifier(KernelClassifier):
             watchers.append(TimeBudget(float(self.max_time)))
         if self.verbose:
             watchers.append(lines)
+        held_out = [watcher for watcher in callbacks if isinstance(watcher, HeldOut)]
+        looks = Shown(held_out, history, partial(self._model, learner.settings.kernel, examples.form))
         with self._cluster(examples) as cluster:
             if cluster is None:
-                timings = LocalExecutor(learner, examples, config.threads()).run(Together(watchers))
+                timings = LocalExecutor(learner, examples, config.threads()).run(Together(watchers), looks)
             else:
                 from dasksvm import runtime
 
-                learner, timings = runtime.run(cluster, learner, examples, Together(watchers))
+                learner, timings = runtime.run(cluster, learner, examples, Together(watchers), looks)
         if self.verbose:
             lines.close()
         return learner, history.entries, timings
@@ -199,6 +204,12 @@ class OnlineClassifier(KernelClassifier):
         from dasksvm import runtime
 
         return runtime.connected(self.client)
+
+    def _model(self, kernel: Kernel, form: Form, finished: Finished) -> KernelModel:
+        """Make a model of a finished copy: its support vectors are the rows to rounding."""
+        vectors = form.invert(finished.features)
+        intercepts = finished.extremes.mean(axis=1)
+        return KernelModel(kernel, vectors, finished.alpha, intercepts, self.classes_, form.scaling)
 
     def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
         alpha, sign, rows, slots = learner.solution()

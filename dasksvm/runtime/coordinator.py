@@ -23,6 +23,7 @@ from dasksvm.runtime.dispatch import Dispatch
 from dasksvm.runtime.memory import nearly_full
 from dasksvm.runtime.wire import Introduction, Options, Order, Orders, Post, Report
 from dasksvm.solver.features import Features
+from dasksvm.solver.intermediate import finished_copy, is_due
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, RowsPlan, ScorePlan
@@ -65,9 +66,12 @@ class Coordinator:
 
     # Called by the driver, one at a time
 
-    def begin(self, learner: Learner, examples: Examples) -> list[str]:
-        """Take over a learner that has been fed, wherever it stands; return what the user should be warned of."""
-        self.learner, self.examples = learner, examples
+    def begin(self, learner: Learner, examples: Examples, every: tuple[int, ...]) -> list[str]:
+        """Take over a learner that has been fed, wherever it stands; return what the user should be warned of.
+
+        A finished copy is shown whenever a multiple of one of `every` examples was seen.
+        """
+        self.learner, self.examples, self.every = learner, examples, every
         self._dispatch = Dispatch(self.post, self.options, self.timings, examples.source)
         self._wanted([*learner.pending(), *learner.plans()])
         profiled = sys.version_info[:2] == (3, 11) and "profile" in get_worker().periodic_callbacks
@@ -78,6 +82,7 @@ class Coordinator:
         start = perf_counter()
         entries: list[tuple[Progress, float]] = []
         error: Exception | None = None
+        finished, finishing = None, 0.0
         cores = get_worker().state.nthreads
         with one_thread(), ThreadPoolExecutor(1, "dasksvm-helper") if cores > 1 else nullcontext() as helper:
             try:
@@ -86,10 +91,14 @@ class Coordinator:
                 if helper is not None:
                     self.learner.share_work(partial(with_helper, helper))
                 self._each = map if helper is None else partial(beside, helper)
-                while self._queue and not self._closed and perf_counter() - start < seconds:
-                    progress = self._step(start + seconds)
+                while self._queue and not self._closed and finished is None and perf_counter() - start < seconds:
+                    seen, progress = self.learner.seen, self._step(start + seconds)
                     if progress is not None:
                         entries.append((progress, self._seconds + perf_counter() - start))
+                    if progress is not None and is_due(self.every, seen, progress.seen):
+                        before = perf_counter()
+                        finished = finished_copy(self.learner, self._each)
+                        finishing = perf_counter() - before
             except Exception as raised:  # reported to the driver, which raises it
                 error = raised
             finally:
@@ -100,7 +109,8 @@ class Coordinator:
             entries.append((self.learner.progress(), self._seconds))
         starved = not done and not entries and self._dispatch.starved()
         warning = None if done else self._watch_memory()
-        return Report(entries, done, starved, error, warning, replace(self.timings, seconds=self._seconds))
+        timings = replace(self.timings, seconds=self._seconds)
+        return Report(entries, done, starved, error, warning, timings, finished, finishing)
 
     def _watch_memory(self) -> str | None:
         """End the run before the worker's limit does."""

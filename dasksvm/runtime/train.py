@@ -15,12 +15,12 @@ from distributed.client import FutureCancelledError
 
 from dasksvm.callbacks import Watcher
 from dasksvm.data.sources import Examples
+from dasksvm.local import Looks
 from dasksvm.runtime.cluster import local_cluster
 from dasksvm.runtime.placement import place
 from dasksvm.runtime.wire import Report
 from dasksvm.solver import snapshot
 from dasksvm.solver.learner import Learner
-from dasksvm.solver.messages import Progress
 from dasksvm.timings import Timings
 
 logger = logging.getLogger("dasksvm")
@@ -73,7 +73,9 @@ def opened(workers: int, scheduler: str | None, scheduler_file: str | None) -> I
         yield None
 
 
-def run(client: Client, learner: Learner, examples: Examples, watch: Watcher) -> tuple[Learner, Timings]:
+def run(
+    client: Client, learner: Learner, examples: Examples, watch: Watcher, looks: Looks | None = None
+) -> tuple[Learner, Timings]:
     """Run a learner that has been fed on a cluster.
 
     Parameters
@@ -81,7 +83,7 @@ def run(client: Client, learner: Learner, examples: Examples, watch: Watcher) ->
     client : Client
     learner : Learner
     examples : Examples
-    watch : callable
+    watch, looks : callable, and Looks or None
         As for `LocalExecutor.run`.
 
     Returns
@@ -90,7 +92,7 @@ def run(client: Client, learner: Learner, examples: Examples, watch: Watcher) ->
         Where the run ended, without kernel rows.
     timings : Timings
     """
-    audience = _Audience(watch)
+    audience = _Audience(watch, looks)
     name = uuid4().hex[:8]
     before = snapshot.state(learner)
     for attempt in range(COORDINATORS):
@@ -108,24 +110,34 @@ def run(client: Client, learner: Learner, examples: Examples, watch: Watcher) ->
 class _Audience:
     """Tells the watcher what happened, once: a coordinator that begins again makes the same steps."""
 
-    def __init__(self, watch: Watcher) -> None:
+    def __init__(self, watch: Watcher, looks: Looks | None) -> None:
         self._watch = watch
+        self._looks = looks
+        self.every = () if looks is None else looks.every
         self._start = perf_counter()
-        self._told = self._at = 0
+        self._told = self._at = self._shown = 0
+        self._judged: list[bool] = []
 
     def seconds(self) -> float:
         return perf_counter() - self._start
 
     def begin(self) -> None:
-        self._at = 0
+        self._at = self._shown = 0
 
-    def tell(self, entries: list[tuple[Progress, float]]) -> bool:
+    def tell(self, report: Report) -> bool:
         stop = False
-        for progress, _ in entries:
+        for progress, _ in report.entries:
             self._at += 1
             if self._at > self._told:
                 self._told = self._at
-                stop |= self._watch(progress, self.seconds())
+                stop |= self._watch(progress, self.seconds() - report.finishing)
+        if report.finished is not None and self._looks is not None:
+            if self._shown == len(self._judged):
+                before = perf_counter()
+                self._judged.append(self._looks.look(report.finished, self.seconds()))
+                self._start += perf_counter() - before + report.finishing
+            stop |= self._judged[self._shown]
+            self._shown += 1
         return stop
 
 
@@ -137,13 +149,13 @@ def _attempt(
     coordinator = None
     try:
         coordinator = _answer(future)
-        for text in _answer(coordinator.begin(learner, examples)):
+        for text in _answer(coordinator.begin(learner, examples, audience.every)):
             warnings.warn(text, RuntimeWarning, stacklevel=4)
         audience.begin()
         stop = starved = False
         while True:
             report: Report = _answer(coordinator.advance(TICK, stop))
-            stop = audience.tell(report.entries)
+            stop = audience.tell(report)
             if report.starved and not starved:
                 logger.warning("run %s waits: no worker for tiles is left", name)
             starved = report.starved

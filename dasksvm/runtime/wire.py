@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dasksvm.data.sources import Form, Labels, Source
 from dasksvm.solver.features import Features, Ints
+from dasksvm.solver.intermediate import Finished
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.messages import CandidateBatch, Choice, Progress, View
 from dasksvm.timings import Timings
@@ -145,6 +146,10 @@ class Report:
         What the user should know.
     timings : Timings
         Since the coordinator began.
+    finished : Finished or None
+        A copy that is shown after the last of the entries; the coordinator waits for what is said about it.
+    finishing : float
+        Seconds that it took.
     """
 
     entries: list[tuple[Progress, float]] = field(default_factory=list)
@@ -153,3 +158,5 @@ class Report:
     error: Any = None
     warning: str | None = None
     timings: Timings = field(default_factory=Timings)
+    finished: Finished | None = None
+    finishing: float = 0.0

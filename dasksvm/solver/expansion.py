@@ -1,6 +1,8 @@
 """The expansion S: working arrays, features, kernel rows, and which example stands where."""
 
 from collections.abc import Callable, Iterable
+from copy import copy
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -271,6 +273,12 @@ class Expansion:
             self.kernel, self.members().take(self.working.slot[live]), alpha[live], self.working.sign[problem, live]
         )
         return gradients
+
+    def shadow(self) -> Self:
+        """Give an expansion of the same members, which nobody may change, with kernel rows of its own."""
+        other = copy(self)
+        other.cache = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
+        return other
 
     def release_rows(self) -> None:
         """Forget all kernel rows: they are computed again when they are used."""

@@ -1,0 +1,78 @@
+"""Models on the way: finish a copy and leave the state as though nobody had looked (paper 1, section 4.4)."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.features import Features
+from dasksvm.solver.finishing import Finishing
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.memory import Workspace
+from dasksvm.solver.messages import Message, Progress, RowsPlan
+from dasksvm.solver.tiles import Map, member_rows
+
+PHASE = "intermediate"
+
+
+@dataclass(frozen=True)
+class Finished(Message):
+    """A finished copy of an expansion.
+
+    Attributes
+    ----------
+    progress : Progress
+        Of the copy; the kernel values that finishing took are not counted.
+    alpha : ndarray of float64, shape (P, S)
+    features : Features
+        Of the S support vectors.
+    extremes : ndarray of float64, shape (P, 2)
+        g_max and g_min of paper 1, equation 10.
+    """
+
+    progress: Progress
+    alpha: NDArray[np.float64]
+    features: Features
+    extremes: NDArray[np.float64]
+
+
+def is_due(every: tuple[int, ...], before: int, seen: int) -> bool:
+    """Tell whether a multiple of one of some numbers of examples was reached since `before` were seen."""
+    return any(seen // step > before // step for step in every)
+
+
+def finished_copy(learner: Learner, each: Map = map) -> Finished:
+    """Finish a copy of what a learner has now.
+
+    It has kernel rows of its own, up to `cache_bytes`: to use the learner's would change which of them stay, and the last bits of
+    what follows.
+
+    Parameters
+    ----------
+    learner : Learner
+        After seeding; between two calls.
+    each : callable
+        As for `member_rows`.
+    """
+    s, settings, workspace = learner.expansion.shadow(), learner.settings, Workspace()
+    copies = []
+    for problem in range(settings.problems):
+        now = Finishing(s.working, problem, settings.rules.tau)
+        while now.choose(s):
+            missing = now.missing(s)
+            if len(missing):
+                plan = RowsPlan(0, missing, s.members(), now.order(s))
+                now.put(s, member_rows(plan, settings.kernel, workspace, each).rows)
+            now.solve(s)
+        copies.append(now)
+    alpha = np.array([now.alpha for now in copies])
+    places = np.flatnonzero(np.any(alpha != 0.0, axis=0))
+    extremes = np.array([now.extremes() for now in copies])
+    progress = replace(
+        learner.progress(),
+        phase=PHASE,
+        members=len(places),
+        delta=extremes[:, 0] - extremes[:, 1],
+        dual=np.array([now.dual for now in copies]),
+    )
+    return Finished(progress, alpha[:, places], s.members().take(s.working.slot[places]), extremes)

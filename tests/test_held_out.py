@@ -1,0 +1,103 @@
+"""Finished copies on the way: what they are, and that nobody notices them."""
+
+import dask.config
+import numpy as np
+import pytest
+
+from dasksvm import HeldOut, LaSVC, train
+from dasksvm.runtime import CoordinatorLost
+from dasksvm.runtime.coordinator import Coordinator
+from tests.clusters import cluster, digest, noisy, quick, solver
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr")
+
+
+def rows(count, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(count, 6)).astype(np.float32)
+    return X, (X[:, 0] + X[:, 1] ** 2 + 0.3 * rng.normal(size=count) > 1).astype(int)
+
+
+def plain(entries):
+    return [{name: value for name, value in entry.items() if name != "seconds"} for entry in entries]
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"selection": "active", "max_examples": 700}, {"cache_size": 1, "epochs": 2}]
+)
+def test_a_run_that_is_watched_is_the_same(parameters):
+    X, y = rows(2500, 0)
+    watched = HeldOut(*rows(300, 1), every=150)
+    alone = solver(**parameters).fit(X, y)
+    run = train((X, y), solver(**parameters), callbacks=[watched])
+    assert digest(run.estimator) == digest(alone)
+    online = [entry for entry in run.history if entry["phase"] != "intermediate"]
+    assert plain(online) == plain(alone.history_)
+    assert [entry for entry in run.history if entry["phase"] == "intermediate"] == watched.entries
+    assert len(watched.entries) >= 4
+    seconds = [entry["seconds"] for entry in online]
+    assert seconds == sorted(seconds)
+
+
+def test_a_copy_is_the_model_of_a_run_that_ends_there():
+    X, y = rows(1500, 0)
+    watched = HeldOut(*rows(2000, 1), every=500)
+    train((X, y), solver(dtype="float64", tol=1e-6), callbacks=[watched])
+    for entry in watched.entries:
+        ended = solver(dtype="float64", tol=1e-6, max_examples=entry["seen"]).fit(X, y)
+        assert entry["dual"] == pytest.approx(ended.dual_objective_, rel=1e-6)
+        assert entry["support_vectors"] == len(ended.support_)
+        assert entry["error"] == pytest.approx(1 - ended.score(*rows(2000, 1)), abs=1e-3)
+
+
+def test_patience_ends_a_run_and_the_best_model_is_kept():
+    X, y = rows(4000, 0)
+    X_test, y_test = rows(500, 1)
+    watched = HeldOut(X_test, y_test, every=100, patience=2)
+    run = train((X, y), solver(), callbacks=[watched])
+    errors = [entry["error"] for entry in watched.entries]
+    assert run.history[-1]["seen"] < 4000
+    assert int(np.argmin(errors)) == len(errors) - 3
+    assert np.mean(watched.best.predict(X_test) != y_test) == pytest.approx(min(errors))
+
+
+def test_two_who_watch_each_at_their_own_pace():
+    X, y = rows(2000, 0)
+    often, rarely = HeldOut(X[:200], y[:200], every=200), HeldOut(X[:200], y[:200], every=1000)
+    train((X, y), solver(), callbacks=[often, rarely])
+    assert len(often.entries) > len(rarely.entries) == 2
+
+
+def test_wrong_arguments_are_named(data):
+    X, y = rows(20, 0)
+    for arguments, message in [((X,), "y is needed"), ((data, y), "must be None")]:
+        with pytest.raises(ValueError, match=message):
+            HeldOut(*arguments)
+    with pytest.raises(ValueError, match="at least 1"):
+        HeldOut(X, y, every=0)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_cluster_shows_the_same_copies_and_stops_at_the_same_place(data, lost, monkeypatch):
+    model, options = LaSVC(C=3, selection="active", random_state=0), {"every": 100, "patience": 1}
+    expected = HeldOut(data.path, **options)
+    alone = train(data, model, callbacks=[expected])
+    assert alone.history[-1]["seen"] < len(data)
+    if lost:
+        advance, calls = Coordinator.advance, []
+
+        def failing(self, seconds, stop):
+            calls.append(stop)
+            if len(calls) == 3:
+                raise CoordinatorLost
+            return advance(self, seconds, stop)
+
+        monkeypatch.setattr(Coordinator, "advance", failing)
+    watched = HeldOut(data.path, **options)
+    with dask.config.set({"dasksvm.late-after": "5s"}), quick(), cluster() as client:
+        run = train(data, model, client=client, callbacks=[watched])
+    assert digest(run.estimator) == digest(alone.estimator)
+    assert plain(watched.entries) == plain(expected.entries)
