@@ -4,7 +4,7 @@ import dask.config
 import numpy as np
 import pytest
 
-from dasksvm import HeldOut, LaSVC, train
+from dasksvm import Dataset, HeldOut, LaSVC, train
 from dasksvm.runtime import CoordinatorLost
 from dasksvm.runtime.coordinator import Coordinator
 from tests.clusters import cluster, digest, noisy, quick, solver
@@ -81,9 +81,11 @@ def test_wrong_arguments_are_named(data):
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_cluster_shows_the_same_copies_and_stops_at_the_same_place(data, lost, monkeypatch):
-    model, options = LaSVC(C=3, selection="active", random_state=0), {"every": 100, "patience": 1}
-    expected = HeldOut(data.path, **options)
+def test_a_cluster_shows_the_same_copies_and_stops_at_the_same_place(data, lost, monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    chance = Dataset.create(tmp_path / "chance.zarr", rng.normal(size=(300, 30)), rng.choice(data.classes, 300))
+    model, options = LaSVC(C=3, selection="active", random_state=0), {"every": 100, "patience": 4}
+    expected = HeldOut(chance.path, **options)
     alone = train(data, model, callbacks=[expected])
     assert alone.history[-1]["seen"] < len(data)
     if lost:
@@ -96,7 +98,7 @@ def test_a_cluster_shows_the_same_copies_and_stops_at_the_same_place(data, lost,
             return advance(self, seconds, stop)
 
         monkeypatch.setattr(Coordinator, "advance", failing)
-    watched = HeldOut(data.path, **options)
+    watched = HeldOut(chance.path, **options)
     with dask.config.set({"dasksvm.late-after": "5s"}), quick(), cluster() as client:
         run = train(data, model, client=client, callbacks=[watched])
     assert digest(run.estimator) == digest(alone.estimator)
