@@ -4,9 +4,10 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "HeldOut", "KernelModel", "LaSVC", "Run", "__version__", "load", "train"]
+__all__ = ["ActiveLearner", "Dataset", "HeldOut", "KernelModel", "LaSVC", "Run", "__version__", "load", "train"]
 
 _HOMES = {
+    "ActiveLearner": "dasksvm.estimators.active",
     "Dataset": "dasksvm.data",
     "HeldOut": "dasksvm.callbacks",
     "KernelModel": "dasksvm.model",

@@ -115,7 +115,7 @@ def test_pools_hold_what_is_left(count, sizes, seed):
     rng = np.random.default_rng(seed)
     left = set(range(7, 7 + count)) - set(out.tolist())
     for size in sizes:
-        rows = pools._draw(size)
+        rows = pools.draw(size)
         assert len(rows) == min(size, len(left))
         assert set(rows.tolist()) <= left
         if not len(rows):
@@ -129,7 +129,7 @@ def test_pools_hold_what_is_left(count, sizes, seed):
 def test_batches_follow_the_drift():
     pools = Pools(RandomOrder((1000,), 0), Selection("active", 10))
     pools.begin(np.zeros(0, np.int64))
-    rows = pools._draw(10)
+    rows = pools.draw(10)
     for _ in range(10):
         pools.settle(rows, rows[:1], 10, np.full(4, 0.01))
     assert pools.groups == MOST_GROUPS

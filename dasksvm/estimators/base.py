@@ -77,7 +77,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             None for a data set, which has its own.
         sample_weight : array of shape (n,), optional
         """
-        X = _opened(X)
+        X = opened(X)
         if isinstance(X, Dataset):
             if y is not None:
                 raise ValueError("y must be None: a data set has its own labels.")
@@ -133,7 +133,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: Any, sample_weight: Any, classes: NDArray[Any] | None = None, *, reset: bool
     ) -> Problem:
         """Validate rows and labels; the classes are those of the labels if they are not known yet."""
-        X = _opened(X)
+        X = opened(X)
         if isinstance(X, Dataset):
             if y is not None or sample_weight is not None:
                 raise ValueError("y and sample_weight must be None: a data set has its own.")
@@ -198,12 +198,13 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
 
-def _opened(X: Any) -> Any:
+def opened(X: Any) -> Any:
+    """Open a data set where X is its path."""
     return Dataset.open(X) if isinstance(X, (str, Path)) else X
 
 
 def _rows_of(X: Any) -> Any:
-    X = _opened(X)
+    X = opened(X)
     return X.as_dask()[0] if isinstance(X, Dataset) else X
 
 

@@ -5,14 +5,12 @@ from typing import Any
 import numpy as np
 
 from dasksvm import config
-from dasksvm.estimators.online import CONVERGED, OnlineClassifier
+from dasksvm.estimators.online import CONVERGED, UNLIMITED, OnlineClassifier
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real
 from dasksvm.solver.kernels import KERNELS, Kernel
 from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.selection import CRITERIA, RANDOM, Selection
 from dasksvm.solver.settings import Settings
-
-LARGEST = 1 << 62
 
 RULES: dict[str, Rule] = {
     "C": real("(0.0, inf)", lambda v: v > 0),
@@ -183,7 +181,7 @@ class LaSVC(OnlineClassifier):
             reprocess=int(self.reprocess),
             delta_max=np.inf if self.delta_max is None else float(self.delta_max),
             second_order=bool(self.second_order),
-            max_support=LARGEST if self.max_support is None else int(self.max_support),
+            max_support=UNLIMITED if self.max_support is None else int(self.max_support),
         )
         selection = Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
         one_by_one = selection.exact and self.selection != RANDOM
@@ -193,7 +191,7 @@ class LaSVC(OnlineClassifier):
             problems=1,
             epochs=epochs,
             finish=bool(self.finish),
-            max_examples=LARGEST if self.max_examples is None else int(self.max_examples),
+            max_examples=UNLIMITED if self.max_examples is None else int(self.max_examples),
             cache_bytes=int(self.cache_size * (1 << 20)),
             inflight_bytes=config.bytes_of("inflight-bytes"),
             lookahead=1 if one_by_one else int(config.get("lookahead")),

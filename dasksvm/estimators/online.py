@@ -11,26 +11,31 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from dasksvm import config
 from dasksvm.callbacks import HeldOut, History, ProgressLines, Shown, TimeBudget, Together, Watcher
-from dasksvm.data.sources import DatasetSource, Examples, Form, MemorySource, first_of_each_class, moments
-from dasksvm.estimators.base import KernelClassifier
+from dasksvm.data import Dataset
+from dasksvm.data.sources import DatasetSource, Examples, Form, MemorySource, Source, first_of_each_class, moments
+from dasksvm.estimators.base import KernelClassifier, opened
 from dasksvm.estimators.parameters import Rule, check_parameters
 from dasksvm.estimators.problem import Problem
 from dasksvm.local import LocalExecutor
 from dasksvm.model import KernelModel
+from dasksvm.solver.features import Ints
 from dasksvm.solver.intermediate import Finished
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import SEEDS
 from dasksvm.solver.learner import Learner
-from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.messages import Progress
+from dasksvm.solver.selection import RandomOrder, Selection
 from dasksvm.solver.settings import Settings
 from dasksvm.timings import Timings
 
 CONVERGED = 0
+UNLIMITED = 1 << 62
 # From this share of non-zeros on, a dense tile is cheaper than one of CSR members.
 DENSE_SHARE = 0.05
 # Features up to which members are made dense.
@@ -164,14 +169,37 @@ class OnlineClassifier(KernelClassifier):
 
     def _prepare(self, problem: Problem, epochs: int) -> tuple[Learner, Examples, int]:
         self.classes_ = problem.classes
-        mean, variance, share = moments(problem.source)
-        settings = self._settings(len(mean), variance, epochs)
-        sparse = problem.source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
-        centre = mean if settings.kernel.name == "rbf" and not sparse else None
-        form = Form(np.dtype(self.dtype), problem.source.scaling, centre, sparse)
-        seed = int(check_random_state(self.random_state).randint(1 << 31))
+        settings, form = self._define(problem.source, epochs)
         boxes = problem.boxes(self.C, self.class_weight)
-        return Learner(settings), Examples(problem.source, form, problem.columns, boxes, 0), seed
+        return Learner(settings), Examples(problem.source, form, problem.columns, boxes, 0), self._seed()
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(1 << 31))
+
+    def _define(self, source: Source, epochs: int) -> tuple[Settings, Form]:
+        """What of a run follows from the rows alone."""
+        mean, variance, share = moments(source)
+        settings = self._settings(len(mean), variance, epochs)
+        sparse = source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
+        centre = mean if settings.kernel.name == "rbf" and not sparse else None
+        return settings, Form(np.dtype(self.dtype), source.scaling, centre, sparse)
+
+    def _for_labels_to_come(self, X: Any, epochs: int) -> tuple[Source, Learner, Form, int]:
+        """Make ready for rows whose labels are not known: the budgets do not apply, and finishing is on copies only."""
+        check_parameters(self, self._parameter_rules)
+        if self.class_weight == "balanced":
+            raise ValueError("class_weight 'balanced' needs labels that are not known yet: give the weights as a dict.")
+        X = opened(X)
+        source = DatasetSource(X) if isinstance(X, Dataset) else self._source(X, reset=True)
+        settings, form = self._define(source, epochs)
+        settings = replace(
+            settings,
+            rules=settings.rules._replace(max_support=UNLIMITED),
+            max_examples=UNLIMITED,
+            finish=epochs == CONVERGED,
+            selection=Selection(),
+        )
+        return source, Learner(settings), form, self._seed()
 
     def _run(
         self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher]
@@ -185,7 +213,7 @@ class OnlineClassifier(KernelClassifier):
             watchers.append(lines)
         held_out = [watcher for watcher in callbacks if isinstance(watcher, HeldOut)]
         looks = Shown(held_out, history, partial(self._model, learner.settings.kernel, examples.form))
-        with self._cluster(examples) as cluster:
+        with self._cluster(examples.source) as cluster:
             if cluster is None:
                 timings = LocalExecutor(learner, examples, config.threads()).run(Together(watchers), looks)
             else:
@@ -196,9 +224,9 @@ class OnlineClassifier(KernelClassifier):
             lines.close()
         return learner, history.entries, timings
 
-    def _cluster(self, examples: Examples) -> Any:
-        """The client that trains, if there is one: a current one can exist only once distributed has been loaded."""
-        here = isinstance(examples.source, MemorySource) or (self.client is None and "distributed" not in sys.modules)
+    def _cluster(self, source: Source) -> Any:
+        """The client that works, if there is one: a current one can exist only once distributed has been loaded."""
+        here = isinstance(source, MemorySource) or (self.client is None and "distributed" not in sys.modules)
         if here:
             return nullcontext()
         from dasksvm import runtime
@@ -207,28 +235,35 @@ class OnlineClassifier(KernelClassifier):
 
     def _model(self, kernel: Kernel, form: Form, finished: Finished) -> KernelModel:
         """Make a model of a finished copy: its support vectors are the rows to rounding."""
-        vectors = form.invert(finished.features)
-        intercepts = finished.extremes.mean(axis=1)
-        return KernelModel(kernel, vectors, finished.alpha, intercepts, self.classes_, form.scaling)
+        return self._model_of(kernel, form, form.invert(finished.features), finished.alpha, finished.extremes)
+
+    def _model_of(
+        self, kernel: Kernel, form: Form, vectors: Any, alpha: NDArray[np.float64], extremes: NDArray[np.float64]
+    ) -> KernelModel:
+        return KernelModel(kernel, vectors, alpha, extremes.mean(axis=1), self.classes_, form.scaling)
 
     def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
-        alpha, sign, rows, slots = learner.solution()
+        alpha, _, rows, slots = learner.solution()
         source, base = examples.source, examples.base
         if rows.min(initial=base) >= base:
             vectors = source.raw(rows - base)
         else:
             vectors = examples.form.invert(learner.expansion.members().take(slots))
             vectors = sp.csr_matrix(vectors) if source.sparse else vectors
-        self.support_ = source.data.source_rows(rows) if isinstance(source, DatasetSource) and base == 0 else rows
-        self.n_support_ = np.array([np.sum(sign[0] < 0), np.sum(sign[0] > 0)], np.int32)
-        intercepts = learner.extremes.mean(axis=1)
-        self.model_ = KernelModel(
-            learner.settings.kernel, vectors, alpha, intercepts, self.classes_, examples.form.scaling
-        )
-        self.support_vectors_ = vectors
-        self.dual_coef_ = alpha
-        self.intercept_ = intercepts
-        progress = learner.progress()
-        self.n_iter_ = progress.steps
-        self.kernel_evaluations_ = progress.evaluations
+        support = rows if base else support_rows(source, rows)
+        model = self._model_of(learner.settings.kernel, examples.form, vectors, alpha, learner.extremes)
+        self._show(model, support, learner.progress(), history)
+
+    def _show(self, model: KernelModel, support: Ints, progress: Progress, history: list[dict[str, Any]]) -> None:
+        """Set what a fitted estimator has."""
+        alpha = model.coefficients
+        self.model_, self.support_ = model, support
+        self.support_vectors_, self.dual_coef_, self.intercept_ = model.support_vectors, alpha, model.intercepts
+        self.n_support_ = np.array([np.sum(alpha[0] < 0), np.sum(alpha[0] > 0)], np.int32)
+        self.n_iter_, self.kernel_evaluations_ = progress.steps, progress.evaluations
         self.history_ = history
+
+
+def support_rows(source: Source, rows: Ints) -> Ints:
+    """Give the numbers that rows of a source have for the user: those of a data set are the rows of what it was made from."""
+    return source.data.source_rows(rows) if isinstance(source, DatasetSource) else rows

@@ -32,13 +32,16 @@ class Problem:
 
     def boxes(self, C: float, class_weight: Any) -> NDArray[np.float64]:
         """Fold C and the weight of each class into one box a class."""
-        if class_weight is None:
-            return np.full(2, float(C))
         if class_weight == "balanced":
-            weights = self.counts.sum() / (2.0 * np.maximum(self.counts, 1))
-        else:
-            weights = compute_class_weight(class_weight, classes=self.classes, y=self.classes)
-        return float(C) * np.asarray(weights, np.float64)
+            return float(C) * np.asarray(self.counts.sum() / (2.0 * np.maximum(self.counts, 1)), np.float64)
+        return boxes_of(self.classes, C, class_weight)
+
+
+def boxes_of(classes: NDArray[Any], C: float, class_weight: dict[Any, float] | None) -> NDArray[np.float64]:
+    """Fold C and the weight of each class into one box a class."""
+    if class_weight is None:
+        return np.full(2, float(C))
+    return float(C) * np.asarray(compute_class_weight(class_weight, classes=classes, y=classes), np.float64)
 
 
 def in_memory(source: Source, y: NDArray[Any], classes: NDArray[Any], sample_weight: Any) -> Problem:

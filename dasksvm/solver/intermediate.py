@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.features import Features
+from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.finishing import Finishing
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.memory import Workspace
@@ -26,6 +26,8 @@ class Finished(Message):
     alpha : ndarray of float64, shape (P, S)
     features : Features
         Of the S support vectors.
+    examples : ndarray of int64, shape (S,)
+        Their ids.
     extremes : ndarray of float64, shape (P, 2)
         g_max and g_min of paper 1, equation 10.
     """
@@ -33,6 +35,7 @@ class Finished(Message):
     progress: Progress
     alpha: NDArray[np.float64]
     features: Features
+    examples: Ints
     extremes: NDArray[np.float64]
 
 
@@ -75,4 +78,5 @@ def finished_copy(learner: Learner, each: Map = map) -> Finished:
         delta=extremes[:, 0] - extremes[:, 1],
         dual=np.array([now.dual for now in copies]),
     )
-    return Finished(progress, alpha[:, places], s.members().take(s.working.slot[places]), extremes)
+    features = s.members().take(s.working.slot[places])
+    return Finished(progress, alpha[:, places], features, s.example[places], extremes)

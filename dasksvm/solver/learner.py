@@ -53,7 +53,7 @@ class Learner:
         self.seen = self.steps = self.evaluations = self.refreshes = 0
         self.expansion = Expansion(settings.kernel, settings.problems, settings.cache_bytes)
         self.seen_before = 0
-        self.changed = self.stopped = self.converged = False
+        self.changed = self.stopped = self.converged = self.strangers = False
         self.excess = np.zeros(0, np.float32)
         self.queue: Ints | None = None
         self.drift: list[NDArray[np.float64]] = []
@@ -72,6 +72,7 @@ class Learner:
             A few examples of each class to begin with; none once there is an expansion.
         """
         self.order = order
+        self.strangers = not np.any(self.expansion.examples() >= order.base)
         self.epoch = self.position = 0
         self.phase = "seeding" if len(seeds) else "online"
         self.finishing = []
@@ -229,7 +230,7 @@ class Learner:
             above, below = gradient - view.bottom[:, None], view.top[:, None] - gradient
             self.excess[result.examples - self.order.base] = np.where(result.sign > 0, above, below).max(axis=0)
         s.make_room(result)
-        batch = s.batch(result, arrivals, s.known(result.examples, self.seeds if self.epoch == 0 else None))
+        batch = s.batch(result, arrivals, s.known(result.examples, self.seeds if self.strangers and self.epoch == 0 else None))
         while True:
             code = lasvm.run(s.working, s.cache, batch, self.settings.rules)
             if code != lasvm.ROW_MISSING:

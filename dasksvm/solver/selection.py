@@ -16,6 +16,7 @@ RANDOM, GRADIENT, ACTIVE, AUTOACTIVE = CRITERIA = ("random", "gradient", "active
 # Autoactive sampling ends with so many examples near the boundary (paper 1, section 4.4).
 NEAR_ENOUGH = 5
 FREE, DRAWN, PROCESSED = 0, 1, 2
+AS_GIVEN = -1
 LEAST_SCAN = 4096
 # The typical change of a decision value between choice and use that batches are fitted to, as a share of the distance 1 + δ/2
 # from which on nothing enters; the largest batch.
@@ -53,6 +54,7 @@ class RandomOrder:
     chunks : sequence of int
         Rows of each chunk of the data; one chunk for data in memory.
     seed : int
+        With AS_GIVEN the examples come as they are.
     base : int
         Id of the first example.
     """
@@ -74,7 +76,7 @@ class RandomOrder:
     def rows(self, epoch: int, start: int, stop: int) -> Ints:
         """Give the ids at some positions of an epoch's order."""
         if epoch != self._epoch:
-            self._chunk_order = np.random.default_rng([self.seed, epoch]).permutation(len(self.chunks))
+            self._chunk_order = self._shuffled_order(epoch, count=len(self.chunks))
             self._ends = np.cumsum(np.asarray(self.chunks, np.int64)[self._chunk_order])
             self._epoch = epoch
         parts = []
@@ -91,9 +93,14 @@ class RandomOrder:
 
     def _within(self, epoch: int, chunk: int) -> Ints:
         if self._shuffled_chunk != (epoch, chunk):
-            self._shuffled = np.random.default_rng([self.seed, epoch, chunk]).permutation(self.chunks[chunk])
+            self._shuffled = self._shuffled_order(epoch, chunk, count=self.chunks[chunk])
             self._shuffled_chunk = (epoch, chunk)
         return self._shuffled
+
+    def _shuffled_order(self, *key: int, count: int) -> Ints:
+        if self.seed == AS_GIVEN:
+            return np.arange(count)
+        return np.random.default_rng([self.seed, *key]).permutation(count)
 
 
 class Pools:
@@ -124,10 +131,10 @@ class Pools:
         how, adaptive = self.how, self.how.criterion == AUTOACTIVE
         groups = min(1 if how.exact else int(self.groups), left)
         size = min(self.size, how.most) if adaptive and not how.exact else how.most
-        rows = self._draw(int(np.ceil(groups * size)))
+        rows = self.draw(int(np.ceil(groups * size)))
         return rows, Choice(how.criterion, how.most, groups if adaptive else -(-len(rows) // how.most))
 
-    def _draw(self, count: int) -> Ints:
+    def draw(self, count: int) -> Ints:
         """Take the next few unprocessed examples that nobody has drawn; fewer, or none, when there are no more."""
         found: list[Ints] = []
         wanted = min(count, self.free)
@@ -143,6 +150,11 @@ class Pools:
             self.mark[found[-1] - self.order.base] = DRAWN
             wanted -= len(fresh)
         return np.concatenate([np.zeros(0, np.int64), *found])
+
+    def take_out(self, rows: Ints) -> None:
+        """Let some rows not be drawn in this epoch, whether they were or not."""
+        self.mark[rows - self.order.base] = PROCESSED
+        self.free = int(np.count_nonzero(self.mark == FREE))
 
     def settle(self, drawn: Ints, chosen: Ints, sampled: int, drift: NDArray[np.float64]) -> None:
         """Put back what was drawn and not chosen, and fit the next batches to what this one showed.

@@ -29,6 +29,7 @@ SCALARS = (
     "changed",
     "stopped",
     "converged",
+    "strangers",
 )
 POOLS = ("turn", "position", "free", "groups", "size", "mark")
 State = dict[str, Any]

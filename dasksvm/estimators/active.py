@@ -1,0 +1,247 @@
+"""ActiveLearner: an SVM that asks for the labels it learns from (paper 1, section 4.5)."""
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils.validation import column_or_1d
+
+from dasksvm import config
+from dasksvm.blas import one_thread
+from dasksvm.data.chunked import stacked
+from dasksvm.data.sources import Examples, MemoryLabels, MemorySource
+from dasksvm.estimators.lasvm import LaSVC
+from dasksvm.estimators.online import CONVERGED, support_rows
+from dasksvm.estimators.parameters import check_parameters, flag, integer, one_of
+from dasksvm.estimators.pool import Search, nearest
+from dasksvm.estimators.problem import boxes_of
+from dasksvm.local import LocalExecutor
+from dasksvm.model import KernelModel
+from dasksvm.solver.choosing import best_of_groups
+from dasksvm.solver.features import Ints
+from dasksvm.solver.intermediate import finished_copy
+from dasksvm.solver.lasvm import SEEDS
+from dasksvm.solver.messages import ScorePlan
+from dasksvm.solver.selection import ACTIVE, AS_GIVEN, AUTOACTIVE, MOST_GROUPS, RANDOM, Pools, RandomOrder, Selection
+
+CRITERIA = (RANDOM, ACTIVE, AUTOACTIVE)
+
+
+class ActiveLearner:
+    """Learn from a pool of rows by asking for few of their labels (paper 1, section 4.5).
+
+    Every label that is taught makes one iteration of LASVM. No label is read from the pool, even if it is a data set with labels.
+
+    Parameters
+    ----------
+    estimator : LaSVC
+        Its parameters are used: kernel, C, class weights as a dict, cache, seed, client. It is left as it is.
+    pool : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
+        An id is the number of a row; of a data set `Dataset.source_rows(ids)` are the rows of what it was made from.
+    selection : {"active", "autoactive", "random"}, default="active"
+        What a query asks for: the row nearest to the boundary of `candidates` random ones; autoactive sampling ends early (see
+        `LaSVC`); any row, for comparison.
+    candidates : int or "all", default=50
+        With "all" a query searches the whole pool, in parallel: on the estimator's client, or the current one, unless the pool
+        is an array in memory.
+    first : int, default=5
+        Labels of each class before queries follow the boundary; until then they are random.
+    retrain : bool, default=False
+        Train to the optimum of all labels so far each time, beginning with the model before, instead of one iteration a label.
+
+    Attributes
+    ----------
+    ids : ndarray of int64, shape (t,)
+        Rows that were taught, in that order.
+    labels : ndarray of shape (t,)
+        Their labels.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from dasksvm import ActiveLearner, LaSVC
+    >>> X, y = make_moons(1000, noise=0.1, random_state=0)
+    >>> learner = ActiveLearner(LaSVC(C=10, random_state=0), X)
+    >>> while len(learner.ids) < 60:
+    ...     ids = learner.query(5)
+    ...     _ = learner.teach(ids, y[ids])
+    >>> learner.score(X, y) > 0.95
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: LaSVC,
+        pool: Any,
+        *,
+        selection: str = ACTIVE,
+        candidates: int | str = 50,
+        first: int = SEEDS,
+        retrain: bool = False,
+    ) -> None:
+        self.selection, self.candidates, self.first, self.retrain = selection, candidates, first, retrain
+        rules = {"selection": one_of(*CRITERIA), "first": integer("[1, inf)", lambda v: v >= 1), "retrain": flag()}
+        if candidates != "all":
+            rules["candidates"] = integer("[1, inf) or 'all'", lambda v: v >= 1)
+        check_parameters(self, rules)
+        self.estimator = clone(estimator)
+        epochs = CONVERGED if retrain else 1
+        self._source, self._learner, self._form, seed = self.estimator._for_labels_to_come(pool, epochs)
+        most = 1 if selection == RANDOM or candidates == "all" else int(candidates)
+        self._pools = Pools(
+            RandomOrder(self._source.chunks, seed), Selection(ACTIVE if selection == RANDOM else selection, most)
+        )
+        self._pools.begin(np.zeros(0, np.int64))
+        self._rows: Any = None
+        self.ids: Ints = np.zeros(0, np.int64)
+        self.labels: NDArray[Any] = np.zeros(0)
+        self._fed = 0
+        self._shown: LaSVC | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether there are labels enough of both classes."""
+        return self._fed > 0
+
+    # Asking
+
+    def query(self, count: int = 1) -> Ints:
+        """Choose rows whose labels would help most; none that was asked for or taught before.
+
+        Parameters
+        ----------
+        count : int, default=1
+            All are chosen by the present model; fewer are returned when the pool has no more.
+
+        Returns
+        -------
+        ndarray of int64
+            Their ids.
+        """
+        if count < 1:
+            raise ValueError(f"count must be at least 1. Got {count!r} instead.")
+        if not self.started or self.selection == RANDOM:
+            return self._settled(self._pools.draw(count))
+        if self.candidates == "all":
+            return self._search(count)
+        chosen: list[Ints] = []
+        while count and self._pools.free:
+            self._pools.groups = float(min(count, MOST_GROUPS))
+            drawn, choice = self._pools.ask(count)
+            plan = ScorePlan(0, drawn, self._view(), choice)
+            features = self._form.apply(self._source.raw(drawn))
+            places, sampled, _ = best_of_groups(plan, self._kernel, features, np.ones((1, len(drawn))))
+            self._pools.settle(drawn, drawn[places], sampled, np.zeros(0))
+            chosen.append(drawn[places])
+            count -= len(places)
+        return np.concatenate([np.zeros(0, np.int64), *chosen])
+
+    def _search(self, count: int) -> Ints:
+        out = np.flatnonzero(self._pools.mark)
+        search = Search(self._kernel, self._form, self._view(), count, out)
+        with self.estimator._cluster(self._source) as client:
+            found = nearest(self._source, search, client)
+        self._pools.take_out(found)
+        return found
+
+    def _settled(self, drawn: Ints) -> Ints:
+        if len(drawn):
+            self._pools.settle(drawn, drawn, len(drawn), np.zeros(0))
+        return drawn
+
+    def _view(self) -> Any:
+        return self._learner.expansion.view(0, None, np.full(1, np.inf), 0.0)
+
+    @property
+    def _kernel(self) -> Any:
+        return self._learner.settings.kernel
+
+    # Learning
+
+    def teach(self, ids: Iterable[int], labels: Iterable[Any]) -> Self:
+        """Learn the labels of some rows, in the order given; they need not have been asked for.
+
+        Parameters
+        ----------
+        ids : array of int, shape (m,)
+        labels : array of shape (m,)
+            Of two classes.
+
+        Returns
+        -------
+        ActiveLearner
+        """
+        given, said = np.atleast_1d(np.asarray(ids)), column_or_1d(np.atleast_1d(np.asarray(labels)))
+        if len(given) != len(said):
+            raise ValueError(f"There are {len(given)} ids, but {len(said)} labels.")
+        if not len(given):
+            return self
+        self._check_ids(given)
+        every = np.concatenate([self.labels, said]) if len(self.labels) else said
+        classes = np.unique(every)
+        if len(classes) > 2 or (self.started and len(classes) != len(np.unique(self.labels))):
+            raise ValueError(f"labels must be of two classes; there are {classes.tolist()}.")
+        rows = self._source.raw(given)
+        self._rows = rows if self._rows is None else stacked([self._rows, rows])
+        self.ids, self.labels = np.concatenate([self.ids, given]), every
+        self._pools.take_out(given)
+        self._shown = None
+        if self.started or (len(classes) == 2 and np.unique(every, return_counts=True)[1].min() >= self.first):
+            self._learn(np.searchsorted(classes, every))
+        return self
+
+    def _check_ids(self, given: NDArray[Any]) -> None:
+        total = sum(self._source.chunks)
+        if given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= total:
+            raise ValueError(f"ids must be numbers of rows, from 0 to {total - 1}.")
+        again = np.intersect1d(given, self.ids)
+        if len(again) or len(np.unique(given)) < len(given):
+            raise ValueError(f"ids {again[:5].tolist() or given.tolist()} were taught already, or are given twice.")
+
+    def _learn(self, codes: Ints) -> None:
+        learner, count = self._learner, len(codes)
+        first = np.zeros(0, np.int64)
+        if not self.started:
+            first = np.concatenate([np.flatnonzero(codes == side)[: self.first] for side in (0, 1)])
+        start = 0 if self.retrain else self._fed
+        boxes = boxes_of(np.unique(self.labels), self.estimator.C, self.estimator.class_weight)
+        examples = Examples(MemorySource(self._rows), self._form, MemoryLabels(codes, None), boxes, 0)
+        learner.feed(RandomOrder((count - start,), AS_GIVEN, start), first)
+        LocalExecutor(learner, examples, config.threads()).run(lambda progress, seconds: False)
+        self._fed = count
+
+    # What was learned
+
+    @property
+    def estimator_(self) -> LaSVC:
+        """The estimator, fitted to the labels so far: a copy is finished when it is asked for."""
+        if not self.started:
+            raise ValueError(f"There are too few labels yet: {self.first} of each of two classes are needed.")
+        if self._shown is None:
+            with one_thread():
+                copy = finished_copy(self._learner)
+            fitted = clone(self.estimator)
+            fitted.classes_, fitted.n_features_in_ = np.unique(self.labels), int(self._rows.shape[1])
+            model = fitted._model_of(self._kernel, self._form, self._rows[copy.examples], copy.alpha, copy.extremes)
+            fitted._show(model, support_rows(self._source, self.ids[copy.examples]), copy.progress, [])
+            self._shown = fitted
+        return self._shown
+
+    @property
+    def model_(self) -> KernelModel:
+        """The model of the labels so far."""
+        return self.estimator_.model_
+
+    def decision_function(self, X: Any) -> Any:
+        """As `LaSVC.decision_function`, of the labels so far."""
+        return self.estimator_.decision_function(X)
+
+    def predict(self, X: Any) -> Any:
+        """As `LaSVC.predict`, of the labels so far."""
+        return self.estimator_.predict(X)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """As `LaSVC.score`, of the labels so far."""
+        return self.estimator_.score(X, y)

@@ -1,0 +1,104 @@
+"""The search of a whole pool for the rows nearest to the boundary, piece by piece and side by side."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm import config
+from dasksvm.blas import one_thread
+from dasksvm.data.sources import DaskSource, DatasetSource, Form, MemorySource, Source
+from dasksvm.solver.choosing import bias
+from dasksvm.solver.features import Ints
+from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.messages import View
+from dasksvm.solver.tiles import margins
+
+# Rows that are scored by one tile; rows of a piece, where chunks do not say.
+TILE_ROWS, PIECE_ROWS = 1024, 8192
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search of the pool is for.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    form : Form
+    view : View
+        The expansion that scores.
+    count : int
+        Rows wanted.
+    out : ndarray of int64
+        Rows that are not, ascending.
+    """
+
+    kernel: Kernel
+    form: Form
+    view: View
+    count: int
+    out: Ints
+
+
+def nearest(source: Source, search: Search, client: Any) -> Ints:
+    """Find the rows nearest to the boundary in the whole pool, nearest first; each piece is searched where it is read.
+
+    Parameters
+    ----------
+    source : MemorySource, DaskSource or DatasetSource
+    search : Search
+    client : distributed.Client or None
+        None: the threads of this process search.
+    """
+    starts = np.concatenate([[0], np.cumsum(source.chunks)])
+    if isinstance(source, MemorySource):
+        starts = np.append(np.arange(0, starts[-1], PIECE_ROWS), starts[-1])
+    pieces = [(at, int(start)) for at, start in enumerate(starts[:-1]) if starts[at + 1] > start]
+    if client is None:
+        with ThreadPoolExecutor(config.threads(), "dasksvm-search") as pool:
+            found = list(pool.map(lambda piece: _search_piece(source, piece, search), pieces))
+    else:
+        found = client.compute(_lazily(source, pieces, search), sync=True)
+    values, ids = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return ids[np.lexsort((ids, values))][: search.count]
+
+
+def _lazily(source: Source, pieces: list[tuple[int, int]], search: Search) -> list[Any]:
+    """One task a chunk; what they share is one key."""
+    from dask.delayed import delayed
+
+    shared = delayed(search, pure=False)
+    if isinstance(source, DaskSource):
+        return [delayed(_search_rows)(source.checked(at), start, shared) for at, start in pieces]
+    read = delayed(source, pure=False)
+    return [delayed(_search_piece)(read, piece, shared) for piece in pieces]
+
+
+def _search_piece(source: Source, piece: tuple[int, int], search: Search) -> tuple[NDArray[np.float64], Ints]:
+    at, start = piece
+    if isinstance(source, DatasetSource):
+        rows = source.data.part(at)
+    else:
+        rows = source.X[start : start + PIECE_ROWS] if isinstance(source, MemorySource) else source.read(at)
+    return _search_rows(rows, start, search)
+
+
+def _search_rows(rows: Any, start: int, search: Search) -> tuple[NDArray[np.float64], Ints]:
+    """Give the least |ŷ| of some rows of the pool, and whose they are."""
+    view, count = search.view, rows.shape[0]
+    assert view.members is not None
+    distance = np.empty(count)
+    with one_thread():
+        for top in range(0, count, TILE_ROWS):
+            part = slice(top, min(top + TILE_ROWS, count))
+            features = search.form.apply(rows[part])
+            decision = margins(search.kernel, features, view.members, view.alpha, view.order) + bias(view)[:, None]
+            distance[part] = np.abs(decision).min(axis=0)
+    out = search.out[np.searchsorted(search.out, start) : np.searchsorted(search.out, start + count)] - start
+    left = np.setdiff1d(np.arange(count), out)
+    if len(left) > search.count:
+        left = left[np.argpartition(distance[left], search.count - 1)[: search.count]]
+    return distance[left], start + left
