@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dasksvm import workspaces
 from dasksvm.blas import one_thread
 from dasksvm.config import threads
 from dasksvm.data.chunked import is_dask
@@ -105,7 +106,9 @@ class KernelModel:
 
         def fill(start: int) -> None:
             rows = as_features(X[start : start + CHUNK_ROWS], dtype, shift, factor, sparse)
-            out[start : start + CHUNK_ROWS] = margins(self.kernel, rows, members, self.coefficients).T
+            out[start : start + CHUNK_ROWS] = margins(
+                self.kernel, rows, members, self.coefficients, None, workspaces.of_this_thread()
+            ).T
 
         starts = range(0, X.shape[0], CHUNK_ROWS)
         with one_thread():

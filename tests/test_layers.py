@@ -15,7 +15,7 @@ LAYERS = [
     ["runtime", "local"],
     ["prediction"],
     ["data", "model", "modelfile", "callbacks"],
-    ["config", "blas", "timings"],
+    ["config", "blas", "timings", "workspaces"],
     ["solver"],
 ]
 MODULES = sorted(path.relative_to(ROOT) for path in PACKAGE.rglob("*.py"))

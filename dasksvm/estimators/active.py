@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import column_or_1d
 
-from dasksvm import config
+from dasksvm import config, workspaces
 from dasksvm.blas import one_thread
 from dasksvm.data.chunked import stacked
 from dasksvm.data.sources import Examples, MemoryLabels, MemorySource
@@ -132,7 +132,9 @@ class ActiveLearner:
             drawn, choice = self._pools.ask(count)
             plan = ScorePlan(0, drawn, self._view(), choice)
             features = self._form.apply(self._source.raw(drawn))
-            places, sampled, _ = best_of_groups(plan, self._kernel, features, np.ones((1, len(drawn))))
+            places, sampled, _ = best_of_groups(
+                plan, self._kernel, features, np.ones((1, len(drawn))), workspaces.of_this_thread()
+            )
             self._pools.settle(drawn, drawn[places], sampled, np.zeros(0))
             chosen.append(drawn[places])
             count -= len(places)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm import config
+from dasksvm import config, workspaces
 from dasksvm.blas import one_thread
 from dasksvm.data.sources import DaskSource, DatasetSource, Form, MemorySource, Source
 from dasksvm.solver.choosing import bias
@@ -17,7 +17,7 @@ from dasksvm.solver.messages import View
 from dasksvm.solver.tiles import margins
 
 # Rows that are scored by one tile; rows of a piece, where chunks do not say.
-TILE_ROWS, PIECE_ROWS = 1024, 8192
+TILE_ROWS, PIECE_ROWS = 2048, 8192
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ def nearest(source: Source, search: Search, client: Any) -> Ints:
         starts = np.append(np.arange(0, starts[-1], PIECE_ROWS), starts[-1])
     pieces = [(at, int(start)) for at, start in enumerate(starts[:-1]) if starts[at + 1] > start]
     if client is None:
-        with ThreadPoolExecutor(config.threads(), "dasksvm-search") as pool:
+        # One more than compute: reading waits for Zarr's own thread.
+        with ThreadPoolExecutor(config.threads() + 1, "dasksvm-search") as pool:
             found = list(pool.map(lambda piece: _search_piece(source, piece, search), pieces))
     else:
         found = client.compute(_lazily(source, pieces, search), sync=True)
@@ -95,10 +96,11 @@ def _search_rows(rows: Any, start: int, search: Search) -> tuple[NDArray[np.floa
         for top in range(0, count, TILE_ROWS):
             part = slice(top, min(top + TILE_ROWS, count))
             features = search.form.apply(rows[part])
-            decision = margins(search.kernel, features, view.members, view.alpha, view.order) + bias(view)[:, None]
-            distance[part] = np.abs(decision).min(axis=0)
+            found = margins(search.kernel, features, view.members, view.alpha, view.order, workspaces.of_this_thread())
+            distance[part] = np.abs(found + bias(view)[:, None]).min(axis=0)
     out = search.out[np.searchsorted(search.out, start) : np.searchsorted(search.out, start + count)] - start
-    left = np.setdiff1d(np.arange(count), out)
+    distance[out] = np.inf
+    left = np.flatnonzero(distance < np.inf)
     if len(left) > search.count:
         left = left[np.argpartition(distance[left], search.count - 1)[: search.count]]
     return distance[left], start + left

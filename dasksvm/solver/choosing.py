@@ -41,14 +41,14 @@ def execute(
     """
     if plan.choice is None:
         return score(plan, kernel, features, sign, bound, workspace)
-    chosen, sampled, scored = best_of_groups(plan, kernel, features, sign)
+    chosen, sampled, scored = best_of_groups(plan, kernel, features, sign, workspace)
     few = replace(plan, rows=plan.rows[chosen], choice=None)
     batch = score(few, kernel, features.take(chosen), sign[:, chosen], bound[:, chosen], workspace)
     return replace(batch, evaluations=batch.evaluations + scored * len(plan.view.order), sampled=sampled)
 
 
 def best_of_groups(
-    plan: ScorePlan, kernel: Kernel, features: Features, sign: NDArray[np.float64]
+    plan: ScorePlan, kernel: Kernel, features: Features, sign: NDArray[np.float64], workspace: Workspace
 ) -> tuple[Ints, int, int]:
     """Choose the best candidate of each group.
 
@@ -73,7 +73,8 @@ def best_of_groups(
     ends: Ints = np.zeros(0, np.int64)
     for start in range(0, len(features), step):
         part = slice(start, min(start + step, len(features)))
-        found = margins(kernel, features.part(part.start, part.stop), view.members, view.alpha, view.order)
+        rows = features.part(part.start, part.stop)
+        found = margins(kernel, rows, view.members, view.alpha, view.order, workspace)
         decision = found + bias(view)[:, None]
         measure = decision * sign[:, part] if choice.criterion == GRADIENT else np.abs(decision)
         values = np.concatenate([values, measure.min(axis=0)])

@@ -240,9 +240,10 @@ class Expansion:
         support, weights = members.take(slots[moved]), amounts[None]
 
         def subtract(part: tuple[int, int]) -> None:
+            own = Workspace()
             for start in range(*part, MOVED_ROWS):
                 at = places[start : min(start + MOVED_ROWS, part[1])]
-                g[at] -= margins(self.kernel, members.take(slots[at]), support, weights)[0]
+                g[at] -= margins(self.kernel, members.take(slots[at]), support, weights, None, own)[0]
 
         self._share(subtract, len(places), MOVED_ROWS)
         self.evaluations += len(places) * len(moved)

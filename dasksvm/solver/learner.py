@@ -230,7 +230,9 @@ class Learner:
             above, below = gradient - view.bottom[:, None], view.top[:, None] - gradient
             self.excess[result.examples - self.order.base] = np.where(result.sign > 0, above, below).max(axis=0)
         s.make_room(result)
-        batch = s.batch(result, arrivals, s.known(result.examples, self.seeds if self.strangers and self.epoch == 0 else None))
+        batch = s.batch(
+            result, arrivals, s.known(result.examples, self.seeds if self.strangers and self.epoch == 0 else None)
+        )
         while True:
             code = lasvm.run(s.working, s.cache, batch, self.settings.rules)
             if code != lasvm.ROW_MISSING:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.directions import weighted_sum
-from dasksvm.solver.features import Features, Floats, Ints
+from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels import Kernel, column_blocks
 from dasksvm.solver.memory import Workspace
@@ -91,18 +91,22 @@ def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map 
 
 
 def margins(
-    kernel: Kernel, features: Features, members: Features, alpha: NDArray[np.float64], order: Ints | None = None
+    kernel: Kernel,
+    features: Features,
+    members: Features,
+    alpha: NDArray[np.float64],
+    order: Ints | None = None,
+    workspace: Workspace | None = None,
 ) -> NDArray[np.float64]:
     """Σ_s α_s K(x, x_s) of each row, shape (P, m), for α of shape (P, S)."""
     total = np.zeros((len(alpha), len(features)))
     width = len(members) if order is None else len(order)
-    scratch: Floats | None = None
+    own = Workspace() if workspace is None else workspace
     for left, right in column_blocks(width, len(features)):
-        block = members.part(left, right) if order is None else members.take(order[left:right])
-        if scratch is None or scratch.shape[1] != right - left:
-            scratch = np.empty((len(features), right - left), features.dtype)
-        kernel.block(features, block, scratch, 0)
-        _add_margins(scratch, 0, right - left, np.ascontiguousarray(alpha[:, left:right]), total)
+        block = members.part(left, right) if order is None else members.take(order[left:right], own)
+        values = own.array("values", (len(features), right - left), features.dtype)
+        kernel.block(features, block, values, 0)
+        _add_margins(values, 0, right - left, np.ascontiguousarray(alpha[:, left:right]), total)
     return total
 
 
