@@ -73,7 +73,7 @@ class HeldOut:
         X = Dataset.open(X) if isinstance(X, (str, Path)) else X
         if isinstance(X, Dataset) == (y is not None):
             raise ValueError("y is needed with rows, and must be None with a data set, which has its own labels.")
-        self.X, self.y = X.as_dask() if isinstance(X, Dataset) else (X, y)
+        self.X, self.y = X.needs_labels().as_dask() if isinstance(X, Dataset) else (X, y)
         self.every = every
         self.patience = patience
         self.entries: list[Entry] = []

@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 
 import click
 
+from dasksvm.console import Bars, describe, echo_warning, tell_data, tell_errors, tell_model
 from dasksvm.data.readers import FORMATS
 from dasksvm.data.statistics import SCALES
 
-# Feature names that `info` lists.
-SHOWN = 8
+KERNELS = ("linear", "poly", "rbf", "sigmoid")
+CRITERIA = ("random", "gradient", "active", "autoactive")
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -102,6 +104,7 @@ def quickstart(C: float, seed: int, workers: int) -> None:
 @click.argument("source", type=click.Path())
 @click.argument("data", type=click.Path())
 @click.option("--label", help="Column of the labels, by name or number; of NPY the file, of NPZ the array.")
+@click.option("--no-label", is_flag=True, help="The rows have no labels: DATA is a pool for `dasksvm label`.")
 @click.option("--weight", help="Column of the weights, in the same way.")
 @click.option("--format", type=click.Choice(FORMATS), help="Where the name of SOURCE does not tell.")
 @click.option(
@@ -121,6 +124,7 @@ def ingest(
     source: str,
     data: str,
     label: str | None,
+    no_label: bool,
     seed: int,
     workers: int | None,
     scheduler: str | None,
@@ -130,10 +134,14 @@ def ingest(
     """Write the rows and labels of SOURCE (CSV, svmlight, NPY, NPZ, Parquet, AnnData) to the new data set DATA."""
     from dasksvm import Dataset
 
+    if no_label and label is not None:
+        raise click.UsageError("--label and --no-label exclude each other.")
     start = time.perf_counter()
     with connected(workers, scheduler, scheduler_file) as client, Bars() as bars, warnings.catch_warnings():
-        warnings.showwarning = _echo_warning  # type: ignore[assignment]
-        made = Dataset.create(data, source, label, random_state=seed, client=client, watch=bars, **options)
+        warnings.showwarning = echo_warning  # type: ignore[assignment]
+        made = Dataset.create(
+            data, source, False if no_label else label, random_state=seed, client=client, watch=bars, **options
+        )
     tell_data(made)
     click.echo(f"written in {time.perf_counter() - start:.1f} s")
 
@@ -154,15 +162,23 @@ def info(path: str) -> None:
 @click.argument("data", type=click.Path(exists=True, file_okay=False))
 @click.argument("model", type=click.Path(dir_okay=False))
 @click.option("--c", "C", default=1.0, show_default=True, help="Bound of the coefficients.")
-@click.option("--kernel", type=click.Choice(["linear", "poly", "rbf", "sigmoid"]), default="rbf", show_default=True)
+@click.option("--kernel", type=click.Choice(KERNELS), default="rbf", show_default=True)
 @click.option("--gamma", default="scale", show_default=True, help="A number, scale or auto.")
 @click.option("--degree", default=3, show_default=True, help="Of the kernel poly.")
 @click.option("--coef0", default=0.0, show_default=True, help="Constant of poly and sigmoid.")
 @click.option("--tol", default=1e-3, show_default=True, help="Violations below this are left alone.")
 @click.option("--epochs", default="1", show_default=True, help="A number, or converged.")
+@click.option(
+    "--selection", type=click.Choice(CRITERIA), default="random", show_default=True, help="Which example is next."
+)
+@click.option(
+    "--candidates", type=click.IntRange(1), default=50, show_default=True, help="Examples one is chosen from."
+)
+@click.option("--max-examples", type=click.IntRange(1), help="Examples after which the run ends with what it has.")
+@click.option("--max-support", type=click.IntRange(2), help="Support vectors at which it does.")
 @click.option("--class-weight", type=click.Choice(["balanced"]))
 @click.option("--cache-size", default=1000.0, show_default=True, help="Megabytes for kernel rows.")
-@click.option("--max-time", type=float, help="Seconds after which the run ends with what it has.")
+@click.option("--max-time", type=float, help="Seconds after which it does.")
 @click.option("--seed", default=0, show_default=True, help="Decides the order of the examples.")
 @cluster_options
 def train(
@@ -185,7 +201,7 @@ def train(
         raise FileNotFoundError(f"{model} cannot be written: its folder does not exist.")
     with connected(workers, scheduler, scheduler_file) as client:
         estimator = LaSVC(
-            gamma=gamma if gamma in ("scale", "auto") else _number(gamma, float, "--gamma"),
+            gamma=_gamma(gamma),
             epochs=epochs if epochs == "converged" else _number(epochs, int, "--epochs"),
             random_state=seed,
             verbose=1,
@@ -237,102 +253,49 @@ def evaluate(data: str, model: str, workers: int | None, scheduler: str | None, 
         tell_errors(trained, found)
 
 
+@main.command()
+@click.argument("pool", type=click.Path(exists=True, file_okay=False))
+@click.argument("labels", type=click.Path(dir_okay=False))
+@click.option("--model", type=click.Path(dir_okay=False), help="Write the model here at the end.")
+@click.option("--c", "C", default=1.0, show_default=True, help="Bound of the coefficients.")
+@click.option("--kernel", type=click.Choice(KERNELS), default="rbf", show_default=True)
+@click.option("--gamma", default="scale", show_default=True, help="A number, scale or auto.")
+@click.option("--candidates", default="50", show_default=True, help="Rows that a question is chosen from, or all.")
+@click.option("--first", type=click.IntRange(1), default=5, show_default=True, help="Labels of each class at first.")
+@click.option("--seed", default=0, show_default=True, help="Decides which rows are candidates.")
+def label(
+    pool: str, labels: str, model: str | None, gamma: str, candidates: str, first: int, seed: int, **parameters: Any
+) -> None:
+    """Ask a person for the labels of those rows of POOL that help most, and keep the answers in the CSV file LABELS.
+
+    What is in LABELS is learned first, so that one can leave and come back at any time. No other labels are read.
+    """
+    from dasksvm import ActiveLearner, Dataset, LaSVC
+    from dasksvm.labelling import Answers, ask
+
+    data = Dataset.open(pool)
+    estimator = LaSVC(gamma=_gamma(gamma), random_state=seed, **parameters)
+    chosen = candidates if candidates == "all" else _number(candidates, int, "--candidates")
+    learner = ActiveLearner(estimator, data, candidates=chosen, first=first)
+    ask(learner, data, Answers(labels, data))
+    if model is None:
+        return
+    if learner.started:
+        learner.model_.save(model)
+        click.echo(f"wrote {model}: {learner.model_.support_vectors.shape[0]} support vectors")
+    else:
+        click.echo(f"no model yet: {first} labels of each of two classes are needed")
+
+
+def _gamma(text: str) -> float | str:
+    return text if text in ("scale", "auto") else float(_number(text, float, "--gamma"))
+
+
 def _number(text: str, kind: type, option: str) -> Any:
     try:
         return kind(text)
     except ValueError:
         raise click.BadParameter(f"{text!r} is no number.", param_hint=option) from None
-
-
-class Bars:
-    """A progress bar for each phase of an ingest, on standard error."""
-
-    def __init__(self) -> None:
-        self._phase = ""
-        self._bar: Any = None
-
-    def __enter__(self) -> "Bars":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.render_finish()
-
-    def __call__(self, phase: str, rows: int, share: float | None) -> None:
-        """Show where a phase stands."""
-        if phase != self._phase:
-            self.__exit__()
-            self._phase, self._bar = phase, click.progressbar(length=1000, file=sys.stderr, label=phase)
-        if sys.stderr.isatty():
-            self._bar.label = f"{phase} {rows:,} rows"
-        self._bar.update(int(1000 * (share or 0.0)) - self._bar.pos)
-        if share is None:
-            self._bar.render_progress()
-
-
-def _echo_warning(message: Warning | str, *_: Any) -> None:
-    click.echo(f"dasksvm: warning: {message}", err=True)
-
-
-def tell_data(data: Any) -> None:
-    """Say what a data set is."""
-    kept = "sparse, " if data.sparse else ""
-    counts = ", ".join(f"{count:,} {label}" for label, count in zip(data.classes, data.class_counts, strict=True))
-    stored = sum(file.stat().st_size for file in Path(data.path).rglob("*") if file.is_file())
-    density = data.nonzeros / (data.shape[0] * data.shape[1])
-    click.echo(f"data set          {data.path}, from {data.origin}")
-    click.echo(f"rows x features   {data.shape[0]:,} x {data.shape[1]:,} {kept}{data.dtype}, {density:.2%} stored")
-    click.echo(f"classes           {counts}")
-    click.echo(f"on disk           {stored / 1e6:,.1f} MB in {len(data.chunks()):,} chunks of {data.chunk_rows:,} rows")
-    click.echo(
-        f"order             {'shuffled' if data.shuffled else 'as in the source: online training wants it shuffled'}"
-    )
-    click.echo(f"weights           {'yes' if data.weighted else 'no'}")
-    click.echo(f"scaled            {'as it comes' if data.scaling is None else 'by an affine map of each feature'}")
-    if data.names:
-        more = "" if len(data.names) <= SHOWN else f", and {len(data.names) - SHOWN:,} more"
-        click.echo(f"features          {', '.join(data.names[:SHOWN])}{more}")
-
-
-def tell_model(model: Any) -> None:
-    """Say what a model is."""
-    import numpy as np
-
-    kernel = model.kernel
-    parameters = {"rbf": ("gamma",), "poly": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "coef0")}
-    shown = ", ".join(f"{name}={getattr(kernel, name):g}" for name in parameters.get(kernel.name, ()))
-    bound = np.abs(model.coefficients).max(initial=0.0)
-    count, width = model.support_vectors.shape
-    click.echo(f"kernel            {kernel.name} {shown}")
-    click.echo(f"support vectors   {count:,} of {width:,} features, {model.support_vectors.dtype}")
-    click.echo(f"coefficients      up to {bound:g}; bias {', '.join(f'{b:g}' for b in model.intercepts)}")
-    click.echo(f"classes           {', '.join(str(label) for label in model.classes)}")
-    click.echo(f"scaled            {'as it comes' if model.scaling is None else 'by an affine map of each feature'}")
-
-
-def describe(model: Any, data: Any, seconds: float) -> None:
-    """Say what a training left."""
-    counts = ", ".join(f"{count} {label}" for label, count in zip(model.classes_, model.n_support_, strict=True))
-    click.echo(f"\ntrained in {seconds:.2f} s with {model.kernel_evaluations_:,} kernel values")
-    click.echo(f"support vectors   {model.n_support_.sum()} ({counts})")
-    if data is None:
-        click.echo(f"dual objective    {model.dual_objective_:.4f}")
-    else:
-        primal, _, gap = model.duality_gap(data)
-        click.echo(f"dual objective    {model.dual_objective_:.4f}, {gap / primal:.2%} below the primal")
-
-
-def tell_errors(model: Any, data: Any) -> None:
-    """Say how often the predictions for a data set are right."""
-    from dasksvm.prediction import confusion
-
-    table = confusion(model, data)
-    wrong = table.sum() - table.trace()
-    width = max(len(str(label)) for label in model.classes)
-    click.echo(f"test error        {wrong / table.sum():.2%} ({wrong} of {table.sum()})")
-    for label, row in zip(model.classes, table, strict=True):
-        cells = "  ".join(f"{count:4d} as {guess}" for guess, count in zip(model.classes, row, strict=True))
-        click.echo(f"  {label!s:>{width}}: {cells}")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def confusion(model: KernelModel, data: Dataset) -> NDArray[np.int64]:
     """
     from dask.base import compute
 
-    strange = data.classes[~np.isin(data.classes, model.classes)]
+    strange = data.needs_labels().classes[~np.isin(data.classes, model.classes)]
     if len(strange):
         raise ValueError(f"{data.path} has the labels {strange.tolist()}, which the model does not know.")
     X, y = data.as_dask()

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dasksvm"
 LAYERS = [
     ["cli", "__main__"],
+    ["console", "labelling"],
     ["estimators"],
     ["runtime", "local"],
     ["prediction"],

@@ -113,7 +113,7 @@ class Classes:
         table = np.zeros(len(found), np.uint8)
         for number in np.argsort(first, kind="stable"):
             try:
-                value = _class_of(found[number])
+                value = class_of(found[number])
             except ValueError as error:
                 raise BadRow(int(first[number]), "label", str(error)) from None
             if value not in self._code_of and len(self._code_of) == MOST_CLASSES:
@@ -140,7 +140,7 @@ def _number_or_text(text: str) -> Any:
     return int(text) if text.lstrip("+-").isdigit() else int(number)
 
 
-def _class_of(label: Any) -> Any:
+def class_of(label: Any) -> Any:
     """Make a class of a label; of the bytes of a text file that are a number, that number, 1.0 being 1."""
     if isinstance(label, bytes):
         label = _number_or_text(label.decode("utf-8", "replace").strip())

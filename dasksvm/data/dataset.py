@@ -31,7 +31,7 @@ class Dataset:
     shape : tuple of int
         Rows and features.
     classes : ndarray of shape (c,)
-        The labels that `y` holds the numbers of.
+        The labels that `y` holds the numbers of; none where the rows have no labels, and no `y`.
     class_counts : ndarray of int64, shape (c,)
     mean, variance, minimum, maximum : ndarray of float64, shape (d,)
         Of each feature, as it is on disk.
@@ -109,7 +109,8 @@ class Dataset:
         rows, width = about["shape"]
         sparse = about["sparse"]
         described = len(STATISTICS) + (2 if about["scaled"] else 0)
-        shapes: dict[str, tuple[int, ...]] = {"y": (rows,), "features": (described, width)}
+        shapes: dict[str, tuple[int, ...]] = {"features": (described, width)}
+        shapes |= {"y": (rows,)} if about["classes"] else {}
         shapes |= {"X/indptr": (rows + 1,), "X/data": (about["nonzeros"],)} if sparse else {"X": (rows, width)}
         for name, shape in shapes.items():
             if name not in group or group[name].shape != shape:
@@ -152,10 +153,11 @@ class Dataset:
         X : array of shape (n, d), dataframe, or path of a file
             NumPy, SciPy CSR and Dask arrays, pandas and Dask dataframes; CSV, svmlight (these also as .gz or .bz2), NPY, NPZ,
             Parquet, AnnData. The numeric type is kept; text becomes float32. CSR and svmlight are stored as CSR.
-        y : array of shape (n,), or str
+        y : array of shape (n,), str or False
             Labels of any type that sorts. Of a Dask dataframe, and of a file that has the labels too: their column by name, of
             CSV also by number; None: the one called label, target, class or y, of CSV else the last. Of NPY and NPZ: an
-            array, the name of one in the archive (None: "y"), or the path of a file, NPY or a value a line.
+            array, the name of one in the archive (None: "y"), or the path of a file, NPY or a value a line. False: there are no
+            labels, as in the pool of an `ActiveLearner`.
         weight : array of shape (n,), or str, optional
             As y.
         shuffle : bool, default=True
@@ -180,7 +182,7 @@ class Dataset:
 
         seed = int(check_random_state(random_state).randint(1 << 31)) if shuffle else 0
         reader = reader_of(X, y, weight, Reading(**reading))
-        write(str(path), reader, Writing(shuffle, scale, chunk_rows, seed), client, watch or _ignore)
+        write(str(path), reader, Writing(y is not False, shuffle, scale, chunk_rows, seed), client, watch or _ignore)
         return cls.open(path)
 
     def __len__(self) -> int:
@@ -203,6 +205,17 @@ class Dataset:
         """Pickle what is known of the data, not the data."""
         return _again, ({name: getattr(self, name) for name in self.__dataclass_fields__},)
 
+    @property
+    def labelled(self) -> bool:
+        """Whether the rows have labels."""
+        return len(self.classes) > 0
+
+    def needs_labels(self) -> Self:
+        """Raise ValueError if the rows have no labels."""
+        if not self.labelled:
+            raise ValueError(f"{self.path} has no labels: it was ingested without.")
+        return self
+
     def chunks(self) -> tuple[int, ...]:
         """Give the rows of each chunk."""
         return self._features.chunks
@@ -217,7 +230,7 @@ class Dataset:
 
     def codes(self, ids: Ints) -> Ints:
         """Read the class numbers of some rows, shape (m,)."""
-        codes: Ints = self._column("y").raw(np.asarray(ids, np.int64)).astype(np.int64)
+        codes: Ints = self.needs_labels()._column("y").raw(np.asarray(ids, np.int64)).astype(np.int64)
         return codes
 
     def labels(self, ids: Ints) -> NDArray[Any]:
@@ -237,13 +250,32 @@ class Dataset:
         ids = np.asarray(ids, np.int64)
         return self._column("source").raw(ids) if self.shuffled else ids
 
+    def ids_of(self, source_rows: Ints) -> Ints:
+        """Tell which rows here some rows of the source are, shape (m,); -1 where there is none."""
+        wanted = np.asarray(source_rows, np.int64)
+        if not self.shuffled:
+            return np.where((wanted >= 0) & (wanted < len(self)), wanted, -1)
+        ids = np.full(len(wanted), -1, np.int64)
+        for start in range(0, len(self), self.column_rows):
+            found = self.source_rows(np.arange(start, min(start + self.column_rows, len(self))))
+            order = np.argsort(found)
+            at = np.minimum(np.searchsorted(found[order], wanted), len(found) - 1)
+            here = found[order[at]] == wanted
+            ids[here] = start + order[at[here]]
+        return ids
+
     def as_dask(self) -> tuple[Any, Any]:
-        """Give the rows, as they are on disk, and the labels as lazy Dask arrays; sparse rows as blocks of CSR matrices."""
+        """Give the rows, as they are on disk, and the labels as lazy Dask arrays; sparse rows as blocks of CSR matrices.
+
+        The labels are None where there are none.
+        """
         import dask.array as da
 
         chunks = (self.chunks(),)
-        codes = da.from_zarr(self.path, component="y", chunks=chunks)
-        labels = codes.map_blocks(_decode, self.classes, dtype=self.classes.dtype)
+        labels = None
+        if self.labelled:
+            codes = da.from_zarr(self.path, component="y", chunks=chunks)
+            labels = codes.map_blocks(_decode, self.classes, dtype=self.classes.dtype)
         if not self.sparse:
             return da.from_zarr(self.path, component="X"), labels
         numbers = da.arange(len(self.chunks()), chunks=1)

@@ -27,11 +27,13 @@ class GroupWriter:
         Fixes the layout and the types.
     chunk_rows : int, optional
         Rows of a chunk; from `dasksvm.chunk-bytes` if not given.
+    labelled : bool
+        Whether the rows have labels.
     shuffled : bool
         Whether the source row of each row is written.
     """
 
-    def __init__(self, target: str, first: Block, chunk_rows: int | None, shuffled: bool) -> None:
+    def __init__(self, target: str, first: Block, chunk_rows: int | None, labelled: bool, shuffled: bool) -> None:
         import zarr
 
         self.group = zarr.open_group(target, mode="w")
@@ -52,7 +54,8 @@ class GroupWriter:
             _append(self._arrays["X/indptr"], np.zeros(1, np.int64))
         else:
             self._add("X", first.X.dtype, self.chunk_rows, first.X.shape[1])
-        self._add("y", np.dtype(np.uint8), self.column_rows)
+        if labelled:
+            self._add("y", np.dtype(np.uint8), self.column_rows)
         if first.weight is not None:
             self._add("weight", np.dtype(np.float64), self.column_rows)
         if shuffled:
@@ -92,7 +95,7 @@ class GroupWriter:
 
     def renumber(self, table: NDArray[np.uint8]) -> None:
         """Replace class numbers by table[number]."""
-        if np.array_equal(table, np.arange(len(table))):
+        if "y" not in self._arrays or np.array_equal(table, np.arange(len(table))):
             return
         codes = self._arrays["y"]
         for start in range(0, self.rows, self.column_rows):

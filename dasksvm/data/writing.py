@@ -40,6 +40,7 @@ Watch = Callable[[str, int, float | None], None]
 class Writing(NamedTuple):
     """How a data set is written (see `Dataset.create`)."""
 
+    labelled: bool
     shuffle: bool
     scale: str
     chunk_rows: int | None
@@ -104,7 +105,7 @@ def _write_group(target: str, folder: Path | None, reader: Reader, how: Writing,
         first = next(blocks, None)
         if first is None:
             raise ValueError(f"{reader.origin}: there are no rows.")
-        group = GroupWriter(target, first, how.chunk_rows, how.shuffle)
+        group = GroupWriter(target, first, how.chunk_rows, how.labelled, how.shuffle)
         group.write(chain([first], _watched(blocks, watch, intake.rows) if how.shuffle else blocks))
     statistics, names = intake.statistics, reader.names
     if group.width == 0:
@@ -116,6 +117,8 @@ def _write_group(target: str, folder: Path | None, reader: Reader, how: Writing,
         _warn_of_scales(statistics, names, group.sparse)
     counts = np.zeros(len(classes), np.int64)
     np.add.at(counts, table, intake.counts[: len(table)])
+    if not how.labelled:
+        classes, counts = classes[:0], counts[:0]
     group.describe(statistics, scaling)
     group.conclude(
         {

@@ -81,7 +81,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(X, Dataset):
             if y is not None:
                 raise ValueError("y must be None: a data set has its own labels.")
-            X, y = X.as_dask()
+            X, y = X.needs_labels().as_dask()
         arrays = (np.asarray(array) if is_dask(array) else array for array in (y, self.predict(X)))
         return float(accuracy_score(*arrays, sample_weight=sample_weight))
 
@@ -137,7 +137,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(X, Dataset):
             if y is not None or sample_weight is not None:
                 raise ValueError("y and sample_weight must be None: a data set has its own.")
-            self._check_width(X.shape[1], reset)
+            self._check_width(X.needs_labels().shape[1], reset)
             self._check_classes(X.classes, X.classes)
             if classes is not None and not np.array_equal(classes, X.classes):
                 raise ValueError(f"{X.path} has the classes {X.classes!r}, expected {classes!r}.")

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dasksvm.data.blocks import Part
-from dasksvm.data.readers.arrays import numeric
+from dasksvm.data.readers.arrays import no_labels, numeric
 from dasksvm.data.readers.reader import RowRanges
 
 
@@ -21,12 +21,12 @@ class AnnDataReader(RowRanges):
     path : str
         A Zarr group, or a file ending in .h5ad.
     label, weight : str
-        Columns of `obs`; the weight may be None.
+        Columns of `obs`; the label may be False, the weight None.
     """
 
     portable = True
 
-    def __init__(self, path: str, label: str | None, weight: str | None) -> None:
+    def __init__(self, path: str, label: str | bool | None, weight: str | None) -> None:
         self.path = self.origin = path
         if label is None:
             raise ValueError(f"{path}: which column of obs is the label?")
@@ -46,7 +46,7 @@ class AnnDataReader(RowRanges):
         self.width: int | None = self.shape[1]
         chunks = None if self.sparse else X.chunks
         self._chunk_rows = 1 if chunks is None else int(chunks[0])
-        self.labels = self._column(store["obs"], label)
+        self.labels = no_labels(self.shape[0]) if label is False else self._column(store["obs"], str(label))
         self.weight = None if weight is None else self._column(store["obs"], weight).astype(np.float64)
         self.names = self._names(store)
         if 0 in self.shape or len(self.labels) != self.shape[0]:

@@ -33,7 +33,7 @@ class ArrayReader(RowRanges):
     ----------
     X : ndarray or csr_matrix of shape (n, d)
     y, weight : array of shape (n,)
-        The weight may be None.
+        y may be False, the weight None.
     origin : str
     names : list of str, optional
     """
@@ -64,9 +64,16 @@ class ArrayReader(RowRanges):
         return Part(X, self.labels[rows], None if self.weight is None else self.weight[rows])
 
 
+def no_labels(rows: int) -> NDArray[Any]:
+    """Give what stands for the labels of rows that have none."""
+    return np.zeros(rows, np.uint8)
+
+
 def columns_of(y: Any, weight: Any, rows: int | None) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
-    """Validate labels and weights that are given as arrays."""
-    labels = column_or_1d(y.compute() if is_dask(y) else y)
+    """Validate labels and weights that are given as arrays; rows without labels get one that says nothing."""
+    if y is False and rows is None and weight is not None:
+        rows = len(weight)
+    labels = no_labels(rows or 0) if y is False else column_or_1d(y.compute() if is_dask(y) else y)
     if rows is not None and len(labels) != rows:
         raise ValueError(f"X has {rows} rows, but y has {len(labels)}.")
     if weight is None:
@@ -84,7 +91,7 @@ class DaskArrayReader:
     ----------
     X : dask.array.Array of shape (n, d)
     y, weight : array of shape (n,)
-        The weight may be None.
+        y may be False, the weight None.
     """
 
     origin = "dask"
@@ -123,7 +130,7 @@ class FrameReader:
     ----------
     X : dask.dataframe.DataFrame
     y, weight : str
-        Columns of the dataframe that are no features; the weight may be None.
+        Columns of the dataframe that are no features; y may be False, the weight None.
     """
 
     origin = "dask"
@@ -131,9 +138,9 @@ class FrameReader:
     # Not known before they are computed: as many buckets as there can be serve any size.
     bytes = sys.maxsize
 
-    def __init__(self, X: Any, y: str, weight: str | None) -> None:
+    def __init__(self, X: Any, y: str | bool, weight: str | None) -> None:
         for column in (y, weight):
-            if column is not None and column not in X.columns:
+            if column not in (None, False) and column not in X.columns:
                 raise ValueError(f"X has no column {column!r}; it has {', '.join(map(str, X.columns))}.")
         self.columns = [name for name in X.columns if name not in (y, weight)]
         self.names = [str(name) for name in self.columns]
@@ -150,7 +157,8 @@ class FrameReader:
         """Compute a partition."""
         frame = piece.compute()
         weight = None if self.weight is None else frame[self.weight].to_numpy(np.float64)
-        return Part(numeric_frame(frame[self.columns]), frame[self.label].to_numpy(), weight)
+        labels = no_labels(len(frame)) if self.label is False else frame[self.label].to_numpy()
+        return Part(numeric_frame(frame[self.columns]), labels, weight)
 
 
 def numeric_frame(frame: Any) -> NDArray[Any]:

@@ -49,10 +49,11 @@ def reader_of(X: Any, y: Any, weight: Any, how: Reading) -> Reader:
     if is_dask(X):
         if not hasattr(X, "to_dask_array"):
             return DaskArrayReader(X, y, weight)
-        if isinstance(y, str):
+        if isinstance(y, str) or y is False:
             return FrameReader(X, y, weight)
         raise ValueError(
-            "X must be an array where y is one; of a dataframe y is a column's name, or X its to_dask_array(lengths=True)."
+            "X must be an array where y is one; of a dataframe y is a column's name or False, or X its "
+            "to_dask_array(lengths=True)."
         )
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
     if names is not None and hasattr(X, "isna"):
@@ -74,7 +75,7 @@ def _file_reader(path: str, y: Any, weight: Any, how: Reading) -> Reader:
     if kind == "npz":
         return NpzReader(path, y, weight)
     for name, given in (("y", y), ("weight", weight)):
-        if not isinstance(given, str | None):
+        if not isinstance(given, str | None) and given is not False:
             raise ValueError(f"{name} must name a column of {path} as text, or be None.")
     if kind == "csv":
         return CsvReader(path, y, weight, how.header, how.dtype)
@@ -82,9 +83,9 @@ def _file_reader(path: str, y: Any, weight: Any, how: Reading) -> Reader:
         return ParquetReader(path, y, weight)
     if kind == "anndata":
         return AnnDataReader(path, y, weight)
-    if y is not None or weight is not None:
+    if y not in (None, False) or weight is not None:
         raise ValueError(f"y and weight must be None: {path} has its labels at the beginning of its lines.")
-    return SvmlightReader(path, how.features, how.zero_based, how.dtype)
+    return SvmlightReader(path, y is None, how.features, how.zero_based, how.dtype)
 
 
 def _format_of(path: str) -> str:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dasksvm.data.blocks import Part
-from dasksvm.data.readers.arrays import ArrayReader, columns_of, numeric
+from dasksvm.data.readers.arrays import ArrayReader, columns_of, no_labels, numeric
 from dasksvm.data.readers.reader import RowRanges
 
 # What a damaged archive or array file raises.
@@ -39,7 +39,9 @@ def npy_reader(path: str, y: Any, weight: Any) -> ArrayReader:
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is no whole array file: {error}") from None
     if y is None:
-        raise ValueError(f"{path} has no labels: they are an array or a file of their own.")
+        raise ValueError(
+            f"{path} has no labels: they are an array or a file of their own, or there are none (y=False)."
+        )
     return ArrayReader(X, _column(y), _column(weight), path)
 
 
@@ -50,7 +52,7 @@ class NpzReader(RowRanges):
     ----------
     path : str
     y, weight : array of shape (n,), name of an array in the archive, or path of a file
-        y is "y" if not given.
+        y is "y" if not given, and may be False.
     """
 
     names: list[str] | None = None
@@ -76,6 +78,8 @@ class NpzReader(RowRanges):
                 self._indptr = archive["indptr"].astype(np.int64) if self.sparse else np.zeros(0, np.int64)
                 shape = tuple(int(size) for size in archive["shape"]) if self.sparse else None
             self.shape, self.bytes = self._measure(shape)
+            if y is False:
+                self.labels = no_labels(self.shape[0])
         except BROKEN as error:
             raise ValueError(f"{path} cannot be read: {error}") from None
         if len(self.labels) != self.shape[0]:

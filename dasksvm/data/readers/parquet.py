@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.data.blocks import BadRow, Part
-from dasksvm.data.readers.arrays import numeric
+from dasksvm.data.readers.arrays import no_labels, numeric
 from dasksvm.data.readers.reader import PIECE_BYTES
 from dasksvm.data.readers.text import LABELS
 
@@ -20,14 +20,14 @@ class ParquetReader:
     ----------
     path : str
     label : str, optional
-        A column; the one called label, target, class or y if not given.
+        A column; the one called label, target, class or y if not given; False: there is none.
     weight : str, optional
     """
 
     portable = False
     count: int | None = None
 
-    def __init__(self, path: str, label: str | None, weight: str | None) -> None:
+    def __init__(self, path: str, label: str | bool | None, weight: str | None) -> None:
         self.path = self.origin = path
         found = sorted(str(file) for file in Path(path).glob("*.parquet")) if Path(path).is_dir() else [path]
         if not found:
@@ -40,7 +40,7 @@ class ParquetReader:
             raise ValueError(f"{path}: which column is the label? There are {', '.join(columns)}.")
         self.label, self.weight = usual[0] if label is None else label, weight
         for column in (self.label, self.weight):
-            if column is not None and column not in columns:
+            if column not in (None, False) and column not in columns:
                 raise ValueError(f"{path} has no column {column!r}; it has {', '.join(columns)}.")
         index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
         self.columns = [name for name in columns if name not in (self.label, self.weight, *index)]
@@ -61,7 +61,7 @@ class ParquetReader:
 
     def pieces(self) -> Iterator[Any]:
         """Yield some rows at a time, as they are decoded."""
-        wanted = [*self.columns, self.label, *([] if self.weight is None else [self.weight])]
+        wanted = [*self.columns, *(column for column in (self.label, self.weight) if column not in (None, False))]
         for name, file in self._files:
             absent = [column for column in wanted if column not in file.schema_arrow.names]
             if absent:
@@ -78,9 +78,13 @@ class ParquetReader:
         if not self._nested:
             for at in range(len(self.columns)):
                 X[:, at] = piece.column(at).to_numpy(zero_copy_only=False)
-        labels = piece.column(len(self.columns)).to_numpy(zero_copy_only=False)
-        weight = None if self.weight is None else piece.column(len(self.columns) + 1).to_numpy(zero_copy_only=False)
+        labels = no_labels(piece.num_rows) if self.label is False else self._values(piece, self.label)
+        weight = None if self.weight is None else self._values(piece, self.weight)
         return Part(numeric(X), labels, None if weight is None else weight.astype(np.float64))
+
+    def _values(self, piece: Any, column: Any) -> NDArray[Any]:
+        values: NDArray[Any] = piece.column(piece.schema.get_field_index(column)).to_numpy(zero_copy_only=False)
+        return values
 
     def _lists(self, lists: Any) -> NDArray[Any]:
         import pyarrow.compute as pc

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dasksvm.data.blocks import BadRow, Part
 from dasksvm.data.readers import parsing
+from dasksvm.data.readers.arrays import no_labels
 from dasksvm.data.readers.reader import PIECE_BYTES
 
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
@@ -126,13 +127,15 @@ class CsvReader(_Text):
         Also of a .gz or .bz2 file.
     label, weight : str, optional
         Columns by name or number, -1 being the last. A label column that is not given is one called label, target, class or y,
-        else the last.
+        else the last; False: there is none.
     header : bool, optional
         Whether the first line has names; None: if it names a label, or has no number where the next line has one.
     dtype : str
     """
 
-    def __init__(self, path: str, label: str | None, weight: str | None, header: bool | None, dtype: str) -> None:
+    def __init__(
+        self, path: str, label: str | bool | None, weight: str | None, header: bool | None, dtype: str
+    ) -> None:
         super().__init__(path)
         lines = self.first_lines()
         if not lines:
@@ -146,9 +149,11 @@ class CsvReader(_Text):
             header = _looks_like_names(fields, below[0] if below else [])
         self._header = header
         columns = fields if header else [str(at) for at in range(len(fields))]
-        label_at = self._column(columns, label) if label is not None else _usual_label(columns, header)
         self.roles = np.zeros(len(columns), np.int64)
-        self.roles[label_at] = parsing.LABEL
+        self._labelled = label is not False
+        if self._labelled:
+            label_at = _usual_label(columns, header) if label is None else self._column(columns, str(label))
+            self.roles[label_at] = parsing.LABEL
         if weight is not None:
             self.roles[self._column(columns, weight)] = parsing.WEIGHT
         features = np.flatnonzero(self.roles == 0)
@@ -182,7 +187,7 @@ class CsvReader(_Text):
             at = int(bad[parsing.COLUMN])
             role = int(self.roles[at]) if at < len(self.roles) else 0
             _refuse(text, bad, "weight" if role == parsing.WEIGHT else role, len(self.roles), above)
-        labels = parsing.tokens(text, spans[:rows])
+        labels = parsing.tokens(text, spans[:rows]) if self._labelled else no_labels(rows)
         return Part(X[:rows], labels, weight[:rows] if self._weighted else None, lines + above)
 
 
@@ -216,6 +221,8 @@ class SvmlightReader(_Text):
     ----------
     path : str
         Also of a .gz or .bz2 file.
+    labelled : bool
+        Whether what stands at the beginning of the lines are labels.
     features : int, optional
         Number of features; the largest index if not given.
     zero_based : bool
@@ -225,8 +232,9 @@ class SvmlightReader(_Text):
 
     names: list[str] | None = None
 
-    def __init__(self, path: str, features: int | None, zero_based: bool, dtype: str) -> None:
+    def __init__(self, path: str, labelled: bool, features: int | None, zero_based: bool, dtype: str) -> None:
         super().__init__(path)
+        self._labelled = labelled
         self.width = features
         self._first = 0 if zero_based else 1
         self.dtype = np.dtype(dtype)
@@ -245,4 +253,4 @@ class SvmlightReader(_Text):
         filled = int(indptr[rows])
         width = self.width or int(indices[:filled].max(initial=-1)) + 1
         X = sp.csr_matrix((data[:filled], indices[:filled], indptr[: rows + 1]), shape=(rows, width))
-        return Part(X, parsing.tokens(text, spans[:rows]), None, lines)
+        return Part(X, parsing.tokens(text, spans[:rows]) if self._labelled else no_labels(rows), None, lines)
