@@ -15,9 +15,9 @@ class Task:
     """Training and test data with the parameters that the papers use."""
 
     name: str
-    X: NDArray[np.float32]
+    X: Any
     y: NDArray[np.int64]
-    X_test: NDArray[np.float32]
+    X_test: Any
     y_test: NDArray[np.int64]
     parameters: dict[str, float]
 
