@@ -6,7 +6,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from pipelines.selection import CRITERIA, mean_curve, read
+from pipelines.selection import CRITERIA, above, mean_curve, read
 
 COLOURS = dict(zip(CRITERIA, ("tab:gray", "tab:red", "tab:blue", "tab:green"), strict=True))
 AXES = {"seen": "examples", "seconds": "seconds", "support_vectors": "support vectors"}
@@ -49,7 +49,7 @@ def _curves(rows: list[dict[str, Any]], task: str, noise: float, folder: Path) -
             continue
         mean = mean_curve(mine)
         for panel, key in zip(panels, AXES, strict=True):
-            error, spread = 100 * mean["error"], 100 * mean["spread"]
+            error, spread = 100 * mean["error"], 100 * above(mine, exact)[1]
             panel.plot(mean[key], error, color=COLOURS[criterion], label=f"{criterion} ({len(mine)} runs)")
             panel.fill_between(mean[key], error - spread, error + spread, color=COLOURS[criterion], alpha=0.2)
     for panel, label in zip(panels, AXES.values(), strict=True):

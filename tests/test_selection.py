@@ -10,6 +10,10 @@ from dasksvm.solver.choosing import group_ends
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.messages import ScorePlan
 from dasksvm.solver.selection import DRAWN, FREE, MOST_GROUPS, Pools, RandomOrder, Selection
+from pipelines.rows import write
+from pipelines.selection import KEPT, above, mean_curve, read, split
+from pipelines.selection import noisy as with_noise
+from pipelines.tasks import Task
 from tests.helpers import Rows, blobs, kernel_matrix, learner_for, run
 from tests.test_learner import execute
 
@@ -201,3 +205,28 @@ def test_weight_zero_never_enters_and_partial_fit_chooses_within_its_block():
         model.partial_fit(X[start : start + 300], y[start : start + 300], classes=["a", "b"])
     assert model.score(X, y) > 0.9
     assert model.support_.max() >= 300
+
+
+def test_curves_are_compared_run_by_run(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    for seed, (exact, errors) in enumerate([(0.10, (0.30, 0.12)), (0.20, (0.40, 0.22, 0.21))]):
+        curve = [dict.fromkeys(KEPT, 1.0) | {"error": error, "seen": 100.0 * at} for at, error in enumerate(errors)]
+        write(path, {"pipeline": "curves", "solver": "sklearnex", "seed": seed, "error": exact})
+        write(path, {"pipeline": "curves", "solver": "active", "seed": seed, "curve": curve})
+    runs, exact = read(path, solver="active"), read(path, solver="sklearnex")
+    more, spread = above(runs, exact)
+    assert more == pytest.approx([0.20, 0.02])
+    assert spread == pytest.approx([0, 0], abs=1e-12)
+    assert mean_curve(runs)["error"] == pytest.approx([0.35, 0.17])
+
+
+def test_splits_and_noise_are_what_they_are_called():
+    X, y = noisy(300, 0)
+    signs = np.where(y == "a", 1, -1)
+    task = Task("made", X[:200], signs[:200], X[200:], signs[200:], {})
+    divided = split(task, 1)
+    assert len(divided.X) == 200
+    assert sorted(np.concatenate([divided.X, divided.X_test])[:, 0]) == sorted(X[:, 0])
+    turned = with_noise(task, 0.1, 0)
+    assert 5 <= np.sum(turned.y != task.y) <= 35
+    assert np.array_equal(turned.y_test, task.y_test)
