@@ -125,21 +125,22 @@ def test_pools_hold_what_is_left(count, sizes, seed):
         if not len(rows):
             break
         chosen = rng.choice(rows, 1)
-        pools.settle(rows, chosen, len(rows), np.zeros(0))
+        pools.settle(rows, chosen, len(rows))
         left -= set(chosen.tolist())
         assert pools.free == len(left) == np.count_nonzero(pools.mark == FREE)
 
 
-def test_batches_follow_the_drift():
+def test_batches_follow_the_drift_and_the_growth():
     pools = Pools(RandomOrder((1000,), 0), Selection("active", 10))
-    pools.begin(np.zeros(0, np.int64))
-    rows = pools.draw(10)
     for _ in range(10):
-        pools.settle(rows, rows[:1], 10, np.full(4, 0.01))
+        pools.pace(np.full(4, 0.01), 100_000, 8)
     assert pools.groups == MOST_GROUPS
     for _ in range(10):
-        pools.settle(rows, rows[:1], 10, np.array([-9.0, 9.0, 9.0]))
+        pools.pace(np.array([-9.0, 9.0, 9.0]), 100_000, 8)
     assert pools.groups == 1
+    for _ in range(10):
+        pools.pace(np.full(4, 0.01), 800, 8)
+    assert pools.groups == 20
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)

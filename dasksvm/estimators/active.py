@@ -123,7 +123,9 @@ class ActiveLearner:
         if count < 1:
             raise ValueError(f"count must be at least 1. Got {count!r} instead.")
         if not self.started or self.selection == RANDOM:
-            return self._settled(self._pools.draw(count))
+            drawn = self._pools.draw(count)
+            self._pools.take_out(drawn)
+            return drawn
         if self.candidates == "all":
             return self._search(count)
         chosen: list[Ints] = []
@@ -135,7 +137,7 @@ class ActiveLearner:
             places, sampled, _ = best_of_groups(
                 plan, self._kernel, features, np.ones((1, len(drawn))), workspaces.of_this_thread()
             )
-            self._pools.settle(drawn, drawn[places], sampled, np.zeros(0))
+            self._pools.settle(drawn, drawn[places], sampled)
             chosen.append(drawn[places])
             count -= len(places)
         return np.concatenate([np.zeros(0, np.int64), *chosen])
@@ -147,11 +149,6 @@ class ActiveLearner:
             found = nearest(self._source, search, client)
         self._pools.take_out(found)
         return found
-
-    def _settled(self, drawn: Ints) -> Ints:
-        if len(drawn):
-            self._pools.settle(drawn, drawn, len(drawn), np.zeros(0))
-        return drawn
 
     def _view(self) -> Any:
         return self._learner.expansion.view(0, None, np.full(1, np.inf), 0.0)

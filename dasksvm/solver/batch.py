@@ -35,6 +35,8 @@ class Batch(NamedTuple):
         K(x, x).
     scored, drift : ndarray of float64, shape (P, K)
         How far each candidate violated when it was scored; how much more it does now (written).
+    margin : ndarray of float64, shape (P, K)
+        The label times the decision value of each candidate when it was processed; nan where it was not (written).
     gradient, enters : ndarray of shape (P,)
         Of the candidate at hand (written).
     hand : ndarray of int32, shape (B,)
@@ -57,6 +59,7 @@ class Batch(NamedTuple):
     self_kernel: Any
     scored: Any
     drift: Any
+    margin: Any
     gradient: Any
     enters: Any
     hand: Any

@@ -14,8 +14,8 @@ from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
 from dasksvm.solver.selection import AUTOACTIVE, GRADIENT, NEAR_ENOUGH
 from dasksvm.solver.tiles import margins, score
 
-# Candidates that are scored together where one example is chosen and sampling may end early.
-FEW = 32
+# Candidates for each choice that are scored together where sampling may end early; of all choices, the least.
+AT_ONCE, LEAST_AT_ONCE = 8, 32
 
 
 def execute(
@@ -68,7 +68,7 @@ def best_of_groups(
     assert view.members is not None
     adaptive = choice.criterion == AUTOACTIVE
     near = near_boundary(view)
-    step = FEW if adaptive and choice.groups == 1 else BLOCK_ROWS
+    step = min(max(AT_ONCE * choice.groups, LEAST_AT_ONCE), BLOCK_ROWS) if adaptive else BLOCK_ROWS
     values, close = np.zeros(0), np.zeros(0, np.bool_)
     ends: Ints = np.zeros(0, np.int64)
     for start in range(0, len(features), step):

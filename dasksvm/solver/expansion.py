@@ -144,6 +144,7 @@ class Expansion:
             self_kernel=self.kernel.diagonal(result.features),
             scored=result.scored,
             drift=np.full((len(w.alpha), count), -np.inf),
+            margin=np.full((len(w.alpha), count), np.nan),
             gradient=np.zeros(len(w.alpha)),
             enters=np.zeros(len(w.alpha), np.bool_),
             hand=np.full(self.cache.table.shape[1], -1, np.int32),

@@ -114,14 +114,13 @@ def _meet(w: Any, cache: Any, batch: Any, rules: Any) -> None:  # pragma: no cov
         sign = batch.sign[p, c]
         gradient = sign - decision(w, cache, batch, p)
         batch.gradient[p] = gradient
-        if sign > 0:
-            excess = gradient - np.min(w.bottom[p])
-        else:
-            excess = np.max(w.top[p]) - gradient
+        top, bottom = np.max(w.top[p]), np.min(w.bottom[p])
+        excess = gradient - bottom if sign > 0 else top - gradient
         if np.isinf(excess):
             batch.enters[p] = _waiting(w, p, sign) < SEEDS
         else:
             batch.drift[p, k] = excess - batch.scored[p, k]
+            batch.margin[p, k] = 1.0 + (top - bottom) / 2 - excess
             batch.enters[p] = excess > rules.tau
         batch.enters[p] = batch.enters[p] and batch.bound[p, c] > 0.0
         wanted = wanted or batch.enters[p]

@@ -246,8 +246,11 @@ class Learner:
         self.changed |= bool(s.cache.size[EVENTS] > batch.at[FIRST_EVENT])
         drifts = [row[np.isfinite(row)] for row in batch.drift]
         if self.pools is not None and plan.choice is not None:
-            moved = [row / far for row, far in zip(drifts, near_boundary(plan.view), strict=True)]
-            self.pools.settle(plan.rows, result.examples, result.sampled, np.concatenate(moved))
+            far = near_boundary(plan.view)[:, None]
+            moved = ((batch.margin - (far - result.scored)) / far).ravel()
+            self.pools.settle(plan.rows, result.examples, result.sampled)
+            members = int(np.count_nonzero(s.working.holders))
+            self.pools.pace(moved[np.isfinite(moved)], members, self.settings.lookahead)
         if self.phase == "online" and batch.drift.size:
             slack = [max(float(np.quantile(row, DRIFT_QUANTILE)), 0.0) if len(row) else 0.0 for row in drifts]
             self.drift = [*self.drift, np.array(slack)][-DRIFT_BATCHES:]

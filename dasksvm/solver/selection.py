@@ -18,9 +18,9 @@ NEAR_ENOUGH = 5
 FREE, DRAWN, PROCESSED = 0, 1, 2
 AS_GIVEN = -1
 LEAST_SCAN = 4096
-# The typical change of a decision value between choice and use that batches are fitted to, as a share of the distance 1 + δ/2
-# from which on nothing enters; the largest batch.
-TOLERATED_DRIFT, MOST_GROUPS = 0.2, 64
+# What may change between choice and use: a decision value, typically, as a share of the distance 1 + δ/2 from which on nothing
+# enters; the number of members, as a share of them. And the most examples that a batch may choose.
+TOLERATED_DRIFT, TOLERATED_GROWTH, MOST_GROUPS = 0.2, 0.2, 64
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,9 @@ class Pools:
         """Draw the candidates of a batch, from which at most `left` examples are chosen."""
         how, adaptive = self.how, self.how.criterion == AUTOACTIVE
         groups = min(1 if how.exact else int(self.groups), left)
-        size = min(self.size, how.most) if adaptive and not how.exact else how.most
-        rows = self.draw(int(np.ceil(groups * size)))
+        # At least one choice is whole: more candidates than it may take are never needed.
+        wanted = max(groups * min(self.size, how.most), how.most if groups else 0) if adaptive else groups * how.most
+        rows = self.draw(int(np.ceil(wanted)))
         return rows, Choice(how.criterion, how.most, groups if adaptive else -(-len(rows) // how.most))
 
     def draw(self, count: int) -> Ints:
@@ -156,21 +157,31 @@ class Pools:
         self.mark[rows - self.order.base] = PROCESSED
         self.free = int(np.count_nonzero(self.mark == FREE))
 
-    def settle(self, drawn: Ints, chosen: Ints, sampled: int, drift: NDArray[np.float64]) -> None:
-        """Put back what was drawn and not chosen, and fit the next batches to what this one showed.
+    def settle(self, drawn: Ints, chosen: Ints, sampled: int) -> None:
+        """Put back what was drawn and not chosen.
 
         Parameters
         ----------
         drawn, chosen : ndarray of int64
         sampled : int
             Candidates among which they were chosen.
-        drift : ndarray of float64
-            What the decision values of those chosen changed between choice and use, as shares of 1 + δ/2.
         """
         self.mark[drawn - self.order.base] = FREE
         self.mark[chosen - self.order.base] = PROCESSED
         self.free += len(drawn) - len(chosen)
         self.size = sampled / len(chosen)
-        if len(drift):
-            pace = TOLERATED_DRIFT / max(float(np.median(np.abs(drift))), 1e-9)
-            self.groups = float(np.clip(self.groups * np.clip(pace, 0.5, 2.0), 1, MOST_GROUPS))
+
+    def pace(self, moved: NDArray[np.float64], members: int, lookahead: int) -> None:
+        """Fit the size of the next batches to what the expansion changes between choice and use.
+
+        Parameters
+        ----------
+        moved : ndarray of float64
+            What the decision values of the last examples changed meanwhile, as shares of 1 + δ/2.
+        members, lookahead : int
+            Size of S; batches in flight, in which S may grow by `TOLERATED_GROWTH` of it.
+        """
+        most = float(np.clip(TOLERATED_GROWTH * members / lookahead, 1, MOST_GROUPS))
+        if len(moved):
+            change = TOLERATED_DRIFT / max(float(np.median(np.abs(moved))), 1e-9)
+            self.groups = float(np.clip(self.groups * np.clip(change, 0.5, 2.0), 1, most))
