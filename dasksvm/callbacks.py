@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
 from dasksvm.data import Dataset
 from dasksvm.data.chunked import is_dask
@@ -37,7 +39,8 @@ class History:
 class HeldOut:
     """Measure finished copies of the model on a held-out set while it is trained (paper 1, section 4.4).
 
-    The training goes on as though nobody had looked, and the clock of the run stands still meanwhile.
+    The training goes on as though nobody had looked, and the clock of the run stands still meanwhile. A copy takes up to
+    `cache_size` megabytes more. Each training begins anew with what is found.
 
     Parameters
     ----------
@@ -45,7 +48,7 @@ class HeldOut:
     y : array of shape (n,)
         None for a data set, which has its own.
     every : int, default=1000
-        Examples between two looks.
+        Examples between two looks; they come between batches, at the first one that ends beyond a multiple.
     patience : int, optional
         End the training when so many looks in a row found no lower error.
 
@@ -54,7 +57,7 @@ class HeldOut:
     entries : list of dict
         What was found: the `error`, the number of support vectors, and what else `history_` has; it has them too.
     best : KernelModel or None
-        The first model of the lowest error.
+        The first of these models with the lowest error.
 
     Examples
     --------
@@ -73,7 +76,12 @@ class HeldOut:
         X = Dataset.open(X) if isinstance(X, (str, Path)) else X
         if isinstance(X, Dataset) == (y is not None):
             raise ValueError("y is needed with rows, and must be None with a data set, which has its own labels.")
-        self.X, self.y = X.needs_labels().as_dask() if isinstance(X, Dataset) else (X, y)
+        if isinstance(X, Dataset):
+            self.labels, (self.X, self.y) = X.needs_labels().classes, X.as_dask()
+        else:
+            self.X, self.y = check_array(X, accept_sparse="csr", dtype="numeric"), column_or_1d(y)
+            self.labels = np.unique(self.y)
+            check_consistent_length(self.X, self.y)
         self.every = every
         self.patience = patience
         self.entries: list[Entry] = []
@@ -82,6 +90,15 @@ class HeldOut:
     def __call__(self, progress: Progress, seconds: float) -> bool:
         """Let a run go on."""
         return False
+
+    def begin(self, width: int, classes: NDArray[Any]) -> None:
+        """Begin a training on rows of so many features and these classes; ValueError if the held-out set does not fit."""
+        if self.X.shape[1] != width:
+            raise ValueError(f"the held-out rows have {self.X.shape[1]} features, those of the training {width}.")
+        strange = [label for label in self.labels.tolist() if label not in classes.tolist()]
+        if strange:
+            raise ValueError(f"the held-out labels {strange} are none of the classes {classes.tolist()}.")
+        self.entries, self.best = [], None
 
     def look(self, model: KernelModel, entry: Entry) -> bool:
         """Measure a model and write its error into the entry; tell whether patience is at an end."""

@@ -14,9 +14,8 @@ import click
 from dasksvm.console import Bars, describe, echo_warning, tell_data, tell_errors, tell_model
 from dasksvm.data.readers import FORMATS
 from dasksvm.data.statistics import SCALES
-
-KERNELS = ("linear", "poly", "rbf", "sigmoid")
-CRITERIA = ("random", "gradient", "active", "autoactive")
+from dasksvm.solver.kernels import KERNELS
+from dasksvm.solver.selection import CRITERIA
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -197,8 +196,7 @@ def train(
     from dasksvm import train as run_training
 
     found = Dataset.open(data)
-    if not Path(model).absolute().parent.is_dir():
-        raise FileNotFoundError(f"{model} cannot be written: its folder does not exist.")
+    _check_folder(model)
     with connected(workers, scheduler, scheduler_file) as client:
         estimator = LaSVC(
             gamma=_gamma(gamma),
@@ -274,6 +272,8 @@ def label(
     from dasksvm.labelling import Answers, ask
 
     data = Dataset.open(pool)
+    if model is not None:
+        _check_folder(model)
     estimator = LaSVC(gamma=_gamma(gamma), random_state=seed, **parameters)
     chosen = candidates if candidates == "all" else _number(candidates, int, "--candidates")
     learner = ActiveLearner(estimator, data, candidates=chosen, first=first)
@@ -285,6 +285,11 @@ def label(
         click.echo(f"wrote {model}: {learner.model_.support_vectors.shape[0]} support vectors")
     else:
         click.echo(f"no model yet: {first} labels of each of two classes are needed")
+
+
+def _check_folder(path: str) -> None:
+    if not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: its folder does not exist.")
 
 
 def _gamma(text: str) -> float | str:

@@ -66,7 +66,10 @@ class Answers:
     def add(self, row: int, label: Any) -> None:
         """Write an answer, and leave nothing of it in a buffer."""
         new = not self.path.exists()
+        torn = not new and not self.path.read_bytes().endswith(b"\n")
         with self.path.open("a", newline="") as file:
+            if torn:
+                file.write("\n")
             table = csv.writer(file)
             if new:
                 table.writerow(HEADER)
@@ -85,7 +88,10 @@ def ask(learner: ActiveLearner, data: Dataset, answers: Answers) -> None:
     """
     ids, known = answers.read()
     if known:
-        learner.teach(ids, np.array(known))
+        try:
+            learner.teach(ids, np.array(known))
+        except ValueError as error:
+            raise ValueError(f"{answers.path}: {error}") from None
         click.echo(f"{answers.path}: learned {_counts(learner)}")
     click.echo(f"answer with a label, {SKIP} to pass over a row, {QUIT} to leave")
     try:
@@ -96,8 +102,8 @@ def ask(learner: ActiveLearner, data: Dataset, answers: Answers) -> None:
             if label is None:
                 break
             if label != SKIP:
-                learner.teach(asked, [label])
                 answers.add(row, label)
+                learner.teach(asked, [label])
     except (click.Abort, KeyboardInterrupt):
         click.echo()
     click.echo(f"{answers.path}: {_counts(learner)}")
@@ -111,7 +117,11 @@ def _answer(learner: ActiveLearner) -> Any:
         said = click.prompt(f"[{len(learner.ids)}] label{f' ({shown})' if shown else ''}", type=str).strip()
         if said in (SKIP, QUIT):
             return SKIP if said == SKIP else None
-        label = class_of(said.encode())
+        try:
+            label = class_of(said.encode())
+        except ValueError as error:
+            click.echo(str(error))
+            continue
         label = str(label) if any(isinstance(known, str) for known in classes) else label
         if len(classes) < 2 or label in classes:
             return label

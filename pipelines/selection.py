@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,14 @@ from numpy.typing import NDArray
 from dasksvm import ActiveLearner, Dataset, HeldOut, LaSVC, train, workspaces
 from dasksvm.blas import one_thread
 from dasksvm.runtime import local_cluster
+from dasksvm.solver.selection import CRITERIA
 from dasksvm.solver.tiles import margins
 from pipelines.compare import make
 from pipelines.rows import environment, timed, write
 from pipelines.tasks import Task, load
 
-CRITERIA = ("random", "gradient", "active", "autoactive")
 KEPT = ("seen", "support_vectors", "error", "seconds", "dual", "kernel_evaluations")
+IDENTITY = ("pipeline", "task", "noise", "C", "seed", "solver")
 folder_option = click.option(
     "--data", type=click.Path(path_type=Path), default=Path("../shared/data"), show_default=True
 )
@@ -60,6 +62,7 @@ def noisy(task: Task, share: float, seed: int) -> Task:
 @main.command()
 @click.option("--task", "name", default="adult", show_default=True)
 @click.option("--noise", default=0.0, show_default=True, help="Share of training labels that are turned round.")
+@click.option("--c", "C", type=float, help="Another C than the task's.")
 @click.option("--criteria", default=",".join(CRITERIA), show_default=True)
 @click.option("--seeds", default=10, show_default=True, help="Splits of adult; orders of other tasks.")
 @click.option("--examples", default=12_000, show_default=True, help="At most; random selection makes a whole epoch.")
@@ -70,6 +73,7 @@ def noisy(task: Task, share: float, seed: int) -> Task:
 def curves(
     name: str,
     noise: float,
+    C: float | None,
     criteria: str,
     seeds: int,
     examples: int,
@@ -78,16 +82,19 @@ def curves(
     data: Path,
     out: Path,
 ) -> None:
-    """Follow the error of finished copies; beside it the exact SVM, and one epoch in random order that nobody watches."""
-    whole = load(name, data)
+    """Follow the error of finished copies; beside it the exact SVM of the clean labels, and one epoch that nobody watches."""
+    found = load(name, data)
+    whole = replace(found, parameters=found.parameters | ({} if C is None else {"C": C}))
     LaSVC(**whole.parameters, selection="active", max_examples=300).fit(whole.X[:3000], whole.y[:3000])
     for seed in range(seeds):
         clean = split(whole, seed) if name == "adult" else whole
         task = noisy(clean, noise, seed) if noise else clean
-        about = {"pipeline": "curves", "task": name, "noise": noise, "seed": seed} | environment()
-        if seed == 0 or name == "adult" or noise:
-            write(out, about | {"solver": "sklearnex"} | _fitted(make("sklearnex", task, cache_size, seed), task))
-        write(out, about | {"solver": "epoch"} | _fitted(make("lasvc", task, cache_size, seed), task))
+        about = {"pipeline": "curves", "task": name, "noise": noise, "C": whole.parameters["C"], "seed": seed}
+        about |= environment()
+        if seed == 0 or name == "adult":
+            write(out, about | {"solver": "sklearnex"} | _fitted(make("sklearnex", clean, cache_size, seed), clean))
+        if "random" in criteria:
+            write(out, about | {"solver": "epoch"} | _fitted(make("lasvc", task, cache_size, seed), task))
         for criterion in criteria.split(","):
             most, step = (None, 4 * every) if criterion == "random" else (examples, every)
             estimator = LaSVC(
@@ -99,7 +106,7 @@ def curves(
             write(out, about | {"solver": criterion, "curve": curve})
             best = min(curve, key=lambda entry: entry["error"])
             click.echo(f"seed {seed} {criterion}: {_told(curve[-1])}; best {_told(best)}")
-    told(out, name, noise)
+    told(out, name, noise, whole.parameters["C"])
 
 
 def _fitted(model: Any, task: Task) -> dict[str, Any]:
@@ -116,9 +123,10 @@ def _told(entry: dict[str, Any]) -> str:
 
 
 def read(out: Path, **wanted: Any) -> list[dict[str, Any]]:
-    """Read the rows of a file that have some values."""
+    """Read the rows of a file that have some values; of a run that was repeated, the last one."""
     rows = [json.loads(line) for line in out.read_text().splitlines()]
-    return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
+    found = [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
+    return list({tuple(row.get(key) for key in IDENTITY): row for row in found}.values())
 
 
 def mean_curve(rows: list[dict[str, Any]]) -> dict[str, NDArray[np.float64]]:
@@ -135,16 +143,17 @@ def above(rows: list[dict[str, Any]], exact: list[dict[str, Any]]) -> tuple[NDAr
     return more.mean(axis=0), more.std(axis=0) / np.sqrt(max(len(more) - 1, 1))
 
 
-def told(out: Path, name: str, noise: float) -> None:
+def _mean(rows: list[dict[str, Any]]) -> dict[str, float]:
+    return {
+        key: float(np.mean([row[key] for row in rows])) if rows else np.nan
+        for key in ("error", "support_vectors", "seconds")
+    }
+
+
+def told(out: Path, name: str, noise: float, C: float) -> None:
     """Compare each criterion's mean curve with the exact SVM and the epoch in random order."""
-    rows = read(out, pipeline="curves", task=name, noise=noise)
-    exact, epoch = (
-        {
-            key: np.mean([row[key] for row in rows if row["solver"] == solver])
-            for key in ("error", "support_vectors", "seconds")
-        }
-        for solver in ("sklearnex", "epoch")
-    )
+    rows = read(out, pipeline="curves", task=name, noise=noise, C=C)
+    exact, epoch = (_mean([row for row in rows if row["solver"] == solver]) for solver in ("sklearnex", "epoch"))
     for label, point in (("exact", exact), ("epoch", epoch)):
         click.echo(
             f"{label:10} {100 * point['error']:.2f} %, {point['support_vectors']:.0f} SVs, {point['seconds']:.2f} s"

@@ -6,7 +6,8 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from pipelines.selection import CRITERIA, above, mean_curve, read
+from dasksvm.solver.selection import CRITERIA
+from pipelines.selection import above, mean_curve, read
 
 COLOURS = dict(zip(CRITERIA, ("tab:gray", "tab:red", "tab:blue", "tab:green"), strict=True))
 AXES = {"seen": "examples", "seconds": "seconds", "support_vectors": "support vectors"}
@@ -29,14 +30,14 @@ def draw(out: Path, folder: Path) -> list[Path]:
     mpl.use("agg")
     rows = read(out, pipeline="curves")
     made = [
-        _curves([row for row in rows if (row["task"], row["noise"]) == key], *key, folder)
-        for key in sorted({(row["task"], row["noise"]) for row in rows})
+        _curves([row for row in rows if (row["task"], row["noise"], row["C"]) == key], *key, folder)
+        for key in sorted({(row["task"], row["noise"], row["C"]) for row in rows})
     ]
     asked = read(out, pipeline="queries")
     return [*made, _queries(asked, folder)] if asked else made
 
 
-def _curves(rows: list[dict[str, Any]], task: str, noise: float, folder: Path) -> Path:
+def _curves(rows: list[dict[str, Any]], task: str, noise: float, C: float, folder: Path) -> Path:
     """Figures 11 to 15: the error against examples, time and support vectors."""
     from matplotlib import pyplot as plt
 
@@ -59,8 +60,8 @@ def _curves(rows: list[dict[str, Any]], task: str, noise: float, folder: Path) -
     panels[2].axvline(np.mean([row["support_vectors"] for row in exact]), linestyle=":", color="black")
     panels[0].set_ylabel("test error, %")
     panels[0].legend()
-    figure.suptitle(f"{task}{f', {noise:.0%} of the labels wrong' if noise else ''}")
-    return _saved(figure, folder / f"selection-{task}{f'-noise-{noise:g}' if noise else ''}.png")
+    figure.suptitle(f"{task}, C = {C:g}{f', {noise:.0%} of the training labels wrong' if noise else ''}")
+    return _saved(figure, folder / f"selection-{task}-C{C:g}{f'-noise-{noise:g}' if noise else ''}.png")
 
 
 def _queries(rows: list[dict[str, Any]], folder: Path) -> Path:

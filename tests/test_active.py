@@ -1,5 +1,6 @@
 """Active learning: which rows are asked for, what their labels do, and that no other label is read."""
 
+import pickle
 import shutil
 
 import dask.array as da
@@ -8,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from dasksvm import ActiveLearner, Dataset, LaSVC, load
+from dasksvm.solver.choosing import near_boundary
 from tests.clusters import cluster
 from tests.helpers import kernel_matrix
 
@@ -43,7 +45,9 @@ def distances(learner, X):
     return np.abs(kernel_matrix("rbf", pool, pool[members], GAMMA, 0, 0) @ alpha + b)
 
 
-@pytest.mark.parametrize("kind", ["numpy", "csr", "dask", "zarr", "cluster"])
+@pytest.mark.parametrize(
+    "kind", ["numpy", "csr", "dask", "empty chunks", "zarr", "sparse zarr", "scaled zarr", "cluster"]
+)
 def test_whole_pool_search_finds_the_nearest(kind, tmp_path):
     X, y = rows(3000)
     pool = X
@@ -51,8 +55,13 @@ def test_whole_pool_search_finds_the_nearest(kind, tmp_path):
         pool = sp.csr_matrix(X)
     elif kind == "dask":
         pool = da.from_array(X, chunks=(700, 2))
-    elif kind in ("zarr", "cluster"):
-        pool = Dataset.create(tmp_path / "pool.zarr", X, y, chunk_rows=400, shuffle=False)
+    elif kind == "empty chunks":
+        pool = da.concatenate([da.from_array(X, chunks=(700, 4))[:800], da.from_array(X)[:0], da.from_array(X)[800:]])
+    elif kind != "numpy":
+        given = {"sparse zarr": sp.csr_matrix(X), "scaled zarr": X * np.float32(100) + np.float32(9)}.get(kind, X)
+        scale = "standard" if kind == "scaled zarr" else "none"
+        pool = Dataset.create(tmp_path / "pool.zarr", given, y, chunk_rows=400, shuffle=False, scale=scale)
+        X = X if scale == "none" else (X - X.mean(axis=0, dtype=float)) / X.std(axis=0, dtype=float)
     learner = taught(pool, X, y, candidates="all")
     expected = np.argsort(distances(learner, X) + 1e9 * (np.arange(3000) < 60))
     if kind == "cluster":
@@ -147,6 +156,23 @@ def test_it_asks_at_random_until_it_has_labels_of_both_classes():
     assert learner.predict(X).shape == (len(X),)
 
 
+@pytest.mark.parametrize("each", [1, 4])
+def test_autoactive_sampling_goes_on_until_five_are_near(each):
+    X, y = rows(4000)
+    X *= 3
+    learner = taught(X, X, y, 100, selection="autoactive", candidates=30, estimator=solver(C=100))
+    sampled = []
+    settle = learner._pools.settle
+    learner._pools.settle = lambda drawn, chosen, count: (
+        sampled.append(count / len(chosen)),
+        settle(drawn, chosen, count),
+    )
+    share = np.mean(distances(learner, X) < near_boundary(learner._view())[0])
+    for _ in range(40 // each):
+        assert len(learner.query(each)) == each
+    assert np.mean(sampled) == pytest.approx(5 / share, rel=0.15)
+
+
 def test_active_queries_beat_random_ones():
     X, y = rows(4000)
     X_test, y_test = rows(4000, 1)
@@ -171,6 +197,8 @@ def test_the_fitted_estimator_is_complete(tmp_path):
     assert learner.estimator_ is fitted
     assert set(fitted.support_) <= set(range(60))
     assert np.array_equal(fitted.support_vectors_, X[fitted.support_])
+    assert np.all(np.diff(np.sign(fitted.dual_coef_[0])) >= 0)
+    assert fitted.n_support_.tolist() == [np.sum(fitted.dual_coef_ < 0), np.sum(fitted.dual_coef_ > 0)]
     learner.model_.save(tmp_path / "model")
     assert np.array_equal(load(tmp_path / "model").predict(X), learner.predict(X))
     learner.teach([100], [y[100]])
@@ -194,6 +222,7 @@ def test_class_weights_and_budgets_of_the_estimator():
         ({"candidates": "some"}, "candidates"),
         ({"first": 0}, "first"),
         ({"retrain": 1}, "retrain"),
+        ({"selection": "autoactive", "candidates": "all"}, "nothing to sample"),
         ({"estimator": solver(C=-1)}, "'C'"),
         ({"estimator": solver(class_weight="balanced")}, "balanced"),
     ],
@@ -215,10 +244,25 @@ def test_wrong_labels_are_refused_and_change_nothing():
         ([-1], ["yes"], "from 0 to 99"),
         ([0.5], ["yes"], "numbers of rows"),
         ([70, 71], ["yes"], "2 ids, but 1"),
+        ([70], [0.5], "continuous"),
     ]:
         with pytest.raises(ValueError, match=message):
             learner.teach(ids, labels)
     assert len(learner.ids) == 60
     assert learner.teach([], []) is learner
-    with pytest.raises(ValueError, match="count"):
-        learner.query(0)
+    for count in (0, 2.5):
+        with pytest.raises(ValueError, match="count"):
+            learner.query(count)
+    fresh = ActiveLearner(solver(class_weight={"no": 1, "maybe": 5}), X, first=1)
+    fresh.teach([0], y[:1])
+    other = int(np.argmax(y != y[0]))
+    with pytest.raises(ValueError, match="not in class_weight"):
+        fresh.teach([other], [y[other]])
+    assert fresh.ids.tolist() == [0]
+
+
+def test_it_goes_through_pickle_before_and_after_it_has_started():
+    X, y = rows(200)
+    for learner in (ActiveLearner(solver(), X), taught(X, X, y)):
+        copy = pickle.loads(pickle.dumps(learner))
+        assert copy.query(3).tolist() == learner.query(3).tolist()

@@ -71,6 +71,47 @@ def test_two_who_watch_each_at_their_own_pace():
     assert len(often.entries) > len(rarely.entries) == 2
 
 
+def test_each_training_begins_anew_and_far_from_zero_copies_are_right():
+    X, y = rows(1500, 0)
+    X_test, y_test = rows(400, 1)
+    watched = HeldOut(X_test + 1e7, y_test, every=300, patience=4)
+    first = train((X + 1e7, y), solver(), callbacks=[watched])
+    found = plain(watched.entries)
+    again = train((X + 1e7, y), solver(), callbacks=[watched])
+    assert plain(watched.entries) == found
+    assert len(again.history) == len(first.history)
+    assert found[-1]["error"] < 0.2
+
+
+def test_held_out_rows_that_do_not_fit_are_refused_before_the_training(data):
+    X, y = rows(60, 0)
+    for held_out, message in [
+        (HeldOut(X[:, :3], y), "3 features"),
+        (HeldOut(X, y + 1), "none of the classes"),
+        (HeldOut(data), "30 features"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            train((X, y), solver(), callbacks=[held_out])
+    with pytest.raises(ValueError, match="inconsistent"):
+        HeldOut(X, y[:5])
+    assert HeldOut(X, y[:, None]).y.shape == (60,)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"epochs": 2}, {"epochs": "converged", "tol": 1e-2}, {"selection": "active", "max_examples": 500}]
+)
+def test_a_watched_run_is_the_same_on_a_cluster(data, parameters, tmp_path):
+    rng = np.random.default_rng(0)
+    rest = rng.normal(size=(300, 30)), rng.choice(data.classes, 300)
+    expected, watched = HeldOut(*rest, every=500, patience=3), HeldOut(*rest, every=500, patience=3)
+    alone = train(data, solver(**parameters), callbacks=[expected])
+    with cluster() as client:
+        run = train(data, solver(**parameters), client=client, callbacks=[watched])
+    assert digest(run.estimator) == digest(alone.estimator)
+    assert plain(run.history) == plain(alone.history)
+    assert run.estimator.kernel_evaluations_ == alone.estimator.kernel_evaluations_
+
+
 def test_wrong_arguments_are_named(data):
     X, y = rows(20, 0)
     for arguments, message in [((X,), "y is needed"), ((data, y), "must be None")]:

@@ -1,5 +1,6 @@
 """Data sets without labels, and asking a person for some."""
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -7,6 +8,7 @@ from click.testing import CliRunner
 
 from dasksvm import Dataset, HeldOut, LaSVC, load
 from dasksvm.cli import main
+from dasksvm.data import group
 from tests.test_active import rows
 
 
@@ -56,13 +58,30 @@ def test_arrays_and_frames_without_labels(tmp_path):
     pandas = pytest.importorskip("pandas")
     frames = pytest.importorskip("dask.dataframe")
     given = {"array": X, "csr": sp.csr_matrix(X), "frame": pandas.DataFrame(X)}
+    given["array on Dask"] = da.from_array(X, chunks=20)
     given["lazy"] = frames.from_pandas(pandas.DataFrame(X, columns=list("abcd")), npartitions=3)
+    given["numbered columns"] = frames.from_pandas(pandas.DataFrame(X), npartitions=2)
     for name, source in given.items():
         data = Dataset.create(tmp_path / name, source, False, random_state=0)
+        assert data.shape == (50, 4)
         assert not data.labelled
         assert data.as_dask()[1] is None
         assert sorted(data.ids_of(np.arange(50)).tolist()) == list(range(50))
         assert data.ids_of([50, -1]).tolist() == [-1, -1]
+
+
+def test_lines_that_begin_with_a_value_are_not_taken_for_lines_with_a_label(tmp_path):
+    (tmp_path / "rows.svm").write_text("0 1:1 2:1\n1:0.5 2:1.0\n")
+    with pytest.raises(ValueError, match=r"row 1: '1:0\.5' is where a label should be"):
+        Dataset.create(tmp_path / "pool.zarr", tmp_path / "rows.svm", False)
+
+
+def test_source_rows_are_found_across_chunks_of_columns(tmp_path, monkeypatch):
+    monkeypatch.setattr(group, "COLUMN_ROWS", 64)
+    data = Dataset.create(tmp_path / "pool.zarr", rows(300)[0], False, chunk_rows=30, random_state=0)
+    assert data.column_rows < 100
+    wanted = np.random.default_rng(0).permutation(300)[:50]
+    assert np.array_equal(data.source_rows(data.ids_of(wanted)), wanted)
 
 
 def test_what_needs_labels_says_so(tmp_path):
@@ -125,6 +144,18 @@ def test_only_two_labels_are_taken(pool, tmp_path):
     assert [line.split(",")[1] for line in labels.read_text().splitlines()] == ["label", "1", "-1", "1"]
     assert "3 labels (1 -1, 2 1)" in result.output
     assert "no model yet" in call("label", data.path, labels, "--model", tmp_path / "m", said="q\n").output
+
+
+def test_answers_that_are_no_labels_are_asked_again_and_torn_files_go_on(pool, tmp_path):
+    labels = tmp_path / "labels.csv"
+    labels.write_text("row,label\n4,no")
+    result = call("label", pool[0].path, labels, said="0.5\nnan\nyes\nq\n")
+    assert result.exit_code == 0, result.output
+    assert "0.5 is no class label" in result.output
+    assert [line.split(",")[1] for line in labels.read_text().splitlines()] == ["label", "no", "yes"]
+    labels.write_text("row,label\n1,a\n2,b\n3,c\n")
+    assert f"{labels}: labels must be of two classes" in call("label", pool[0].path, labels, said="q\n").output
+    assert "cannot be written" in call("label", pool[0].path, labels, "--model", tmp_path / "none" / "m").output
 
 
 def test_a_sparse_row_shows_its_largest_values(tmp_path):

@@ -32,10 +32,12 @@ def workers(coordinator_limit, limit):
 
 
 def test_a_coordinator_that_is_too_small_is_refused_with_the_figures(prepared):
-    memory.check(workers(5 * GB, GB), "tcp://a", True, *prepared)
-    memory.check(workers(0, 0), "tcp://a", True, *prepared)
+    memory.check(workers(5 * GB, GB), "tcp://a", True, *prepared, copies=False)
+    memory.check(workers(0, 0), "tcp://a", True, *prepared, copies=False)
+    with pytest.raises(RuntimeError, match="finished copy"):
+        memory.check(workers(5 * GB, GB), "tcp://a", True, *prepared, copies=True)
     with pytest.raises(RuntimeError) as caught:
-        memory.check(workers(2 * GB, GB), "tcp://a", True, *prepared)
+        memory.check(workers(2 * GB, GB), "tcp://a", True, *prepared, copies=False)
     told = str(caught.value)
     for part in (
         "coordinator tcp://a",
@@ -51,16 +53,16 @@ def test_a_worker_that_is_too_small_for_the_chunks_is_refused(prepared):
     learner, examples = prepared
     wide = DaskSource(da.zeros((200_000, 1000), chunks=(50_000, 1000), dtype=np.float32), lambda block: block)
     large = Examples(wide, examples.form, examples.columns, examples.boxes, 0)
-    memory.check(workers(5 * GB, 2 * GB), "tcp://a", True, learner, large)
+    memory.check(workers(5 * GB, 2 * GB), "tcp://a", True, learner, large, copies=False)
     with pytest.raises(RuntimeError, match=r"worker for tiles tcp://b \(3 chunks of rows 572\.20 MiB"):
-        memory.check(workers(5 * GB, GB), "tcp://a", True, learner, large)
+        memory.check(workers(5 * GB, GB), "tcp://a", True, learner, large, copies=False)
 
 
 def test_few_rows_need_little_whatever_the_budget(tmp_path):
     model = solver(cache_size=50_000)
     problem = model._problem(noisy(tmp_path / "few", rows=500), None, None, reset=True)
     learner, examples, _ = model._prepare(problem, 1)
-    memory.check(workers(GB, GB // 2), "tcp://a", True, learner, examples)
+    memory.check(workers(GB, GB // 2), "tcp://a", True, learner, examples, copies=False)
 
 
 @pytest.mark.cluster

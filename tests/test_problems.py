@@ -23,16 +23,16 @@ class Several(Rows):
 
 
 def test_each_problem_reaches_its_own_optimum():
-    X, first = blobs(500, seed=1)
+    X, first = blobs(250, seed=1)
     second = np.where(X[:, 0] * X[:, 1] > 0, 1, -1)
-    bound = np.full(500, 2.0)
+    bound = np.full(250, 2.0)
     kernel = Kernel("rbf", 0.3)
     several = Several(X, [first, second], bound)
     settings = Settings(
         kernel, Rules(1e-4, 1, np.inf, False, 1 << 60), 2, 0, True, 1 << 60, 50 << 20, 50 << 20, 8, True, Selection()
     )
     together = Learner(settings)
-    together.feed(RandomOrder((500,), 0), np.arange(20))
+    together.feed(RandomOrder((250,), 0), np.arange(20))
     run(together, several, threads=2, watch=lambda progress, seconds: together.expansion.check(1e-8) is not None)
     duals = together.progress().dual
     for at, y in enumerate((first, second)):

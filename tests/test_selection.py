@@ -92,6 +92,8 @@ def test_batches_keep_the_lookahead_in_flight_and_never_draw_an_example_twice():
         drawn = [plan.rows for plan in waiting if plan.choice is not None]
         together = np.concatenate([np.zeros(0, np.int64), *drawn])
         assert len(np.unique(together)) == len(together) == np.count_nonzero(learner.pools.mark == DRAWN)
+        if learner.phase == "online" and learner.pools.free:
+            assert len(waiting) == learner.settings.lookahead
         learner.take(execute(waiting.pop(0), learner, rows))
         waiting += learner.plans()
     assert np.all(learner.pools.mark == 2)
@@ -130,17 +132,25 @@ def test_pools_hold_what_is_left(count, sizes, seed):
         assert pools.free == len(left) == np.count_nonzero(pools.mark == FREE)
 
 
-def test_batches_follow_the_drift_and_the_growth():
+def test_batches_follow_the_drift_up_to_a_limit():
     pools = Pools(RandomOrder((1000,), 0), Selection("active", 10))
     for _ in range(10):
-        pools.pace(np.full(4, 0.01), 100_000, 8)
+        pools.pace(np.full(4, 0.01), 1e9)
     assert pools.groups == MOST_GROUPS
     for _ in range(10):
-        pools.pace(np.array([-9.0, 9.0, 9.0]), 100_000, 8)
+        pools.pace(np.array([-9.0, 9.0, 9.0]), 1e9)
     assert pools.groups == 1
     for _ in range(10):
-        pools.pace(np.full(4, 0.01), 800, 8)
+        pools.pace(np.full(4, 0.01), 20.0)
     assert pools.groups == 20
+
+
+def test_candidates_in_flight_keep_to_the_budget():
+    _, rows = problem(1500)
+    learner = learner_for(rows, KERNEL, selection=Selection("active", 50), inflight_bytes=50_000, max_examples=300)
+    sizes = [len(plan.rows) for plan, _ in followed(learner, rows)]
+    assert max(sizes) <= 2 * 50
+    assert learner.seen == 300
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
@@ -193,6 +203,13 @@ def test_parameters_are_checked(parameters, message):
     X, y = noisy(50, 0)
     with pytest.raises(ValueError, match=message):
         LaSVC(**parameters).fit(X, y)
+
+
+def test_blocks_without_anything_that_can_enter():
+    X, y = noisy(300, 0)
+    model = LaSVC(selection="active", class_weight={"a": 0, "b": 1}, random_state=0)
+    model.partial_fit(X[y == "a"], y[y == "a"], classes=["a", "b"])
+    assert len(model.support_) == 0
 
 
 def test_weight_zero_never_enters_and_partial_fit_chooses_within_its_block():

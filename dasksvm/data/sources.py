@@ -200,15 +200,15 @@ class Form:
         return as_features(X, self.dtype, *self._map, self.sparse)
 
     def invert(self, features: Features) -> Any:
-        """Make rows of features, to rounding."""
+        """Make rows of features, in float64 and to the rounding of the features."""
         if isinstance(features, SparseFeatures):
             shape = (len(features), features.width)
             factor = self._map[1]
-            data = features.data if factor is None else features.data / factor.astype(features.dtype)[features.indices]
+            data = features.data if factor is None else features.data / factor[features.indices]
             return sp.csr_matrix((data, features.indices, features.indptr), shape=shape)
         shift, factor = self._map
-        rows = features.values if factor is None else features.values / factor.astype(features.dtype)
-        return rows if shift is None else rows + shift.astype(features.dtype)
+        rows = features.values if factor is None else features.values / factor
+        return rows if shift is None else rows + shift
 
 
 class Labels(Protocol):

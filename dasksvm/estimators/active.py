@@ -1,11 +1,11 @@
 """ActiveLearner: an SVM that asks for the labels it learns from (paper 1, section 4.5)."""
 
-from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from dasksvm import config, workspaces
@@ -83,6 +83,10 @@ class ActiveLearner:
     ) -> None:
         self.selection, self.candidates, self.first, self.retrain = selection, candidates, first, retrain
         rules = {"selection": one_of(*CRITERIA), "first": integer("[1, inf)", lambda v: v >= 1), "retrain": flag()}
+        if candidates == "all" and selection == AUTOACTIVE:
+            raise ValueError(
+                "selection 'autoactive' needs a number of candidates: with 'all' there is nothing to sample."
+            )
         if candidates != "all":
             rules["candidates"] = integer("[1, inf) or 'all'", lambda v: v >= 1)
         check_parameters(self, rules)
@@ -120,8 +124,8 @@ class ActiveLearner:
         ndarray of int64
             Their ids.
         """
-        if count < 1:
-            raise ValueError(f"count must be at least 1. Got {count!r} instead.")
+        if count < 1 or count != int(count):
+            raise ValueError(f"count must be an int, at least 1. Got {count!r} instead.")
         if not self.started or self.selection == RANDOM:
             drawn = self._pools.draw(count)
             self._pools.take_out(drawn)
@@ -159,20 +163,22 @@ class ActiveLearner:
 
     # Learning
 
-    def teach(self, ids: Iterable[int], labels: Iterable[Any]) -> Self:
+    def teach(self, ids: Any, labels: Any) -> Self:
         """Learn the labels of some rows, in the order given; they need not have been asked for.
 
         Parameters
         ----------
-        ids : array of int, shape (m,)
-        labels : array of shape (m,)
+        ids : int or array of int, shape (m,)
+        labels : label or array of shape (m,)
             Of two classes.
 
         Returns
         -------
         ActiveLearner
         """
-        given, said = np.atleast_1d(np.asarray(ids)), column_or_1d(np.atleast_1d(np.asarray(labels)))
+        given, said = (np.atleast_1d(np.asarray(values)) for values in (ids, labels))
+        said = column_or_1d(said)
+        check_classification_targets(said)
         if len(given) != len(said):
             raise ValueError(f"There are {len(given)} ids, but {len(said)} labels.")
         if not len(given):
@@ -182,13 +188,15 @@ class ActiveLearner:
         classes = np.unique(every)
         if len(classes) > 2 or (self.started and len(classes) != len(np.unique(self.labels))):
             raise ValueError(f"labels must be of two classes; there are {classes.tolist()}.")
+        started = self.started or (len(classes) == 2 and np.unique(every, return_counts=True)[1].min() >= self.first)
+        boxes = boxes_of(classes, self.estimator.C, self.estimator.class_weight) if started else np.zeros(2)
         rows = self._source.raw(given)
         self._rows = rows if self._rows is None else stacked([self._rows, rows])
         self.ids, self.labels = np.concatenate([self.ids, given]), every
         self._pools.take_out(given)
         self._shown = None
-        if self.started or (len(classes) == 2 and np.unique(every, return_counts=True)[1].min() >= self.first):
-            self._learn(np.searchsorted(classes, every))
+        if started:
+            self._learn(np.searchsorted(classes, every), boxes)
         return self
 
     def _check_ids(self, given: NDArray[Any]) -> None:
@@ -199,13 +207,12 @@ class ActiveLearner:
         if len(again) or len(np.unique(given)) < len(given):
             raise ValueError(f"ids {again[:5].tolist() or given.tolist()} were taught already, or are given twice.")
 
-    def _learn(self, codes: Ints) -> None:
+    def _learn(self, codes: Ints, boxes: NDArray[np.float64]) -> None:
         learner, count = self._learner, len(codes)
         first = np.zeros(0, np.int64)
         if not self.started:
             first = np.concatenate([np.flatnonzero(codes == side)[: self.first] for side in (0, 1)])
         start = 0 if self.retrain else self._fed
-        boxes = boxes_of(np.unique(self.labels), self.estimator.C, self.estimator.class_weight)
         examples = Examples(MemorySource(self._rows), self._form, MemoryLabels(codes, None), boxes, 0)
         learner.feed(RandomOrder((count - start,), AS_GIVEN, start), first)
         LocalExecutor(learner, examples, config.threads()).run(lambda progress, seconds: False)
@@ -222,6 +229,8 @@ class ActiveLearner:
             with one_thread():
                 copy = finished_copy(self._learner)
             fitted = clone(self.estimator)
+            if hasattr(self.estimator, "feature_names_in_"):
+                fitted.feature_names_in_ = self.estimator.feature_names_in_
             fitted.classes_, fitted.n_features_in_ = np.unique(self.labels), int(self._rows.shape[1])
             model = fitted._model_of(self._kernel, self._form, self._rows[copy.examples], copy.alpha, copy.extremes)
             fitted._show(model, support_rows(self._source, self.ids[copy.examples]), copy.progress, [])

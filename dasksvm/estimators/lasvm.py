@@ -59,7 +59,8 @@ class LaSVC(OnlineClassifier):
         Which example comes next (paper 1, section 4): any; or, of `candidates` random examples that were not processed yet in the
         epoch, the most misclassified or the one nearest to the boundary. "autoactive" is active, but takes only as many as
         bring five that could enter, at most twice `candidates`. All but "random" are meant for runs that end early, by
-        `max_examples`, `max_support` or a callback.
+        `max_examples`, `max_support` or a callback; with several epochs none chooses members, with "converged" only the first
+        pass chooses at all.
     candidates : int, default=50
         Examples that one is chosen from.
     reprocess : int, default=1

@@ -212,6 +212,8 @@ class OnlineClassifier(KernelClassifier):
         if self.verbose:
             watchers.append(lines)
         held_out = [watcher for watcher in callbacks if isinstance(watcher, HeldOut)]
+        for each in held_out:
+            each.begin(self.n_features_in_, self.classes_)
         looks = Shown(held_out, history, partial(self._model, learner.settings.kernel, examples.form))
         with self._cluster(examples.source) as cluster:
             if cluster is None:
@@ -240,7 +242,9 @@ class OnlineClassifier(KernelClassifier):
     def _model_of(
         self, kernel: Kernel, form: Form, vectors: Any, alpha: NDArray[np.float64], extremes: NDArray[np.float64]
     ) -> KernelModel:
-        return KernelModel(kernel, vectors, alpha, extremes.mean(axis=1), self.classes_, form.scaling)
+        with np.errstate(invalid="ignore"):  # -inf and inf: nothing is known yet
+            intercepts = np.nan_to_num(extremes.mean(axis=1), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        return KernelModel(kernel, vectors, alpha, intercepts, self.classes_, form.scaling)
 
     def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
         alpha, _, rows, slots = learner.solution()

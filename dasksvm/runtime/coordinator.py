@@ -7,6 +7,7 @@ wait for ever.
 
 import sys
 from collections import deque
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -23,7 +24,7 @@ from dasksvm.runtime.dispatch import Dispatch
 from dasksvm.runtime.memory import nearly_full
 from dasksvm.runtime.wire import Introduction, Options, Order, Orders, Post, Report
 from dasksvm.solver.features import Features
-from dasksvm.solver.intermediate import finished_copy, is_due
+from dasksvm.solver.intermediate import Finished, copying, is_due
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, RowsPlan, ScorePlan
@@ -63,6 +64,10 @@ class Coordinator:
         self._workspace = Workspace()
         self._each: Map = map
         self._closed = False
+        # The copy that is being finished, and whether one has been shown of which nothing was said yet.
+        self._copying: Generator[None, None, Finished] | None = None
+        self._copying_seconds = 0.0
+        self._shown = False
 
     # Called by the driver, one at a time
 
@@ -82,7 +87,7 @@ class Coordinator:
         start = perf_counter()
         entries: list[tuple[Progress, float]] = []
         error: Exception | None = None
-        finished, finishing = None, 0.0
+        finished: Finished | None = None
         cores = get_worker().state.nthreads
         with one_thread(), ThreadPoolExecutor(1, "dasksvm-helper") if cores > 1 else nullcontext() as helper:
             try:
@@ -91,26 +96,31 @@ class Coordinator:
                 if helper is not None:
                     self.learner.share_work(partial(with_helper, helper))
                 self._each = map if helper is None else partial(beside, helper)
-                while self._queue and not self._closed and finished is None and perf_counter() - start < seconds:
-                    seen, progress = self.learner.seen, self._step(start + seconds)
-                    if progress is not None:
-                        entries.append((progress, self._seconds + perf_counter() - start))
-                    if progress is not None and is_due(self.every, seen, progress.seen):
-                        before = perf_counter()
-                        finished = finished_copy(self.learner, self._each)
-                        finishing = perf_counter() - before
+                if self._shown:
+                    self._shown = False
+                    self._ask()
+                while not self._closed and finished is None and perf_counter() - start < seconds:
+                    if self._copying is not None:
+                        finished = self._copy_on()
+                    elif self._queue:
+                        progress = self._step(start + seconds)
+                        if progress is not None:
+                            entries.append((progress, self._seconds + perf_counter() - start))
+                    else:
+                        break
             except Exception as raised:  # reported to the driver, which raises it
                 error = raised
             finally:
                 self.learner.share_work(map)
         self._seconds += perf_counter() - start
-        done = not self._queue
+        self._shown |= finished is not None
+        done = not self._queue and self._copying is None and not self._shown
         if done:
             entries.append((self.learner.progress(), self._seconds))
-        starved = not done and not entries and self._dispatch.starved()
+        starved = not done and not entries and not self._shown and self._dispatch.starved()
         warning = None if done else self._watch_memory()
         timings = replace(self.timings, seconds=self._seconds)
-        return Report(entries, done, starved, error, warning, timings, finished, finishing)
+        return Report(entries, done, starved, error, warning, timings, finished, self._copying_seconds)
 
     def _watch_memory(self) -> str | None:
         """End the run before the worker's limit does."""
@@ -130,7 +140,7 @@ class Coordinator:
 
     def _step(self, deadline: float) -> Progress | None:
         """Apply the next result, if it comes in time."""
-        first = self._queue[0]
+        first, seen = self._queue[0], self.learner.seen
         if isinstance(first, RowsPlan):
             before = perf_counter()
             progress = self.learner.take(member_rows(first, self.learner.settings.kernel, self._workspace, self._each))
@@ -144,11 +154,33 @@ class Coordinator:
             progress = self.learner.take(batch)
         self._queue.popleft()
         del self._published[first.sequence]
+        self.timings.taking += perf_counter() - before
+        if is_due(self.every, seen, progress.seen):
+            self._copying, self._copying_seconds = copying(self.learner, lambda *given: self._each(*given)), 0.0
+        else:
+            self._ask()
+        self._progress = progress
+        return progress
+
+    def _ask(self) -> None:
+        before = perf_counter()
         new = self.learner.plans()
         self.timings.taking += perf_counter() - before
         self._wanted(new)
-        self._progress = progress
-        return progress
+
+    def _copy_on(self) -> Finished | None:
+        """Go on with the copy that is shown next: the learner waits for it, and for what is said of it."""
+        assert self._copying is not None
+        before = perf_counter()
+        try:
+            next(self._copying)
+        except StopIteration as end:
+            self._copying = None
+            copied: Finished = end.value
+            return copied
+        finally:
+            self._copying_seconds += perf_counter() - before
+        return None
 
     def _wanted(self, plans: list[Plan]) -> None:
         """Publish new plans and send those that fill a task; the last ones of a pass are sent as they are."""

@@ -19,7 +19,9 @@ FULL = 0.9
 PROCESS = 250 << 20
 
 
-def check(workers: dict[str, Any], coordinator: str, resources: bool, learner: Learner, examples: Examples) -> None:
+def check(
+    workers: dict[str, Any], coordinator: str, resources: bool, learner: Learner, examples: Examples, *, copies: bool
+) -> None:
     """Raise RuntimeError, with the figures, when the run may not fit.
 
     Counted are the budgets for kernel rows, as far as there can be rows to fill them, and the chunks that a worker keeps. The
@@ -35,6 +37,8 @@ def check(workers: dict[str, Any], coordinator: str, resources: bool, learner: L
         Whether only workers with the resource `compute` score.
     learner : Learner
     examples : Examples
+    copies : bool
+        Whether copies are finished on the way, with kernel rows of their own.
     """
     settings, form = learner.settings, examples.form
     rows, value = len(examples.columns), form.dtype.itemsize
@@ -45,6 +49,8 @@ def check(workers: dict[str, Any], coordinator: str, resources: bool, learner: L
         "kernel rows (cache_size)": cache,
         "batches in flight (dasksvm.inflight-bytes)": batch * (settings.lookahead + 1),
     }
+    if copies:
+        needs["kernel rows of a finished copy (cache_size)"] = cache
     _compare(coordinator, workers[coordinator], "coordinator", needs, "lower cache_size or dasksvm.inflight-bytes")
     needs = {f"{KEPT_CHUNKS} chunks of rows": KEPT_CHUNKS * _chunk_bytes(examples), "a batch, twice": 2 * batch}
     for address, about in workers.items():

@@ -16,8 +16,8 @@ from dasksvm.solver.learner import Learner
 POLL = 0.1
 
 
-def place(client: Client, run: str, learner: Learner, examples: Examples) -> Future:
-    """Create the coordinator of a run on a worker of the cluster.
+def place(client: Client, run: str, learner: Learner, examples: Examples, *, copies: bool) -> Future:
+    """Create the coordinator of a run on a worker of the cluster; `copies` tells whether it finishes some on the way.
 
     Where workers offer the resources `coordinator` and `compute`, it goes where the former is and tiles go where the latter is;
     on a cluster without them it goes to any worker, and tiles to the others while there are others.
@@ -39,7 +39,7 @@ def place(client: Client, run: str, learner: Learner, examples: Examples) -> Fut
         sleep(POLL)
     coordinators = _offering(workers, COORDINATOR)
     address = _least_busy(client, coordinators or list(workers))
-    check(workers, address, bool(coordinators), learner, examples)
+    check(workers, address, bool(coordinators), learner, examples, copies=copies)
     options = Options(
         resources=bool(coordinators),
         late_after=config.seconds_of("late-after"),

@@ -130,12 +130,13 @@ class _Audience:
             self._at += 1
             if self._at > self._told:
                 self._told = self._at
-                stop |= self._watch(progress, self.seconds() - report.finishing)
+                stop |= self._watch(progress, self.seconds())
         if report.finished is not None and self._looks is not None:
             if self._shown == len(self._judged):
                 before = perf_counter()
                 self._judged.append(self._looks.look(report.finished, self.seconds()))
-                self._start += perf_counter() - before + report.finishing
+                self._start += perf_counter() - before
+            self._start += report.finishing
             stop |= self._judged[self._shown]
             self._shown += 1
         return stop
@@ -145,7 +146,7 @@ def _attempt(
     client: Client, name: str, learner: Learner, examples: Examples, audience: _Audience
 ) -> tuple[Learner, Timings]:
     """Run a learner under one coordinator."""
-    future = place(client, name, learner, examples)
+    future = place(client, name, learner, examples, copies=bool(audience.every))
     coordinator = None
     try:
         coordinator = _answer(future)

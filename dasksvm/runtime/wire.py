@@ -149,7 +149,7 @@ class Report:
     finished : Finished or None
         A copy that is shown after the last of the entries; the coordinator waits for what is said about it.
     finishing : float
-        Seconds that it took.
+        Seconds that the newest copy has taken.
     """
 
     entries: list[tuple[Progress, float]] = field(default_factory=list)

@@ -52,7 +52,7 @@ def best_of_groups(
 ) -> tuple[Ints, int, int]:
     """Choose the best candidate of each group.
 
-    A last group that autoactive sampling did not fill is left alone, unless it is the only one.
+    A last group that autoactive sampling did not fill is left alone, unless it is the only one. Without an expansion any do.
 
     Returns
     -------
@@ -65,7 +65,9 @@ def best_of_groups(
     """
     view, choice = plan.view, plan.choice
     assert choice is not None
-    assert view.members is not None
+    if view.members is None:
+        first = np.arange(min(choice.groups, len(features)))
+        return first, len(first), 0
     adaptive = choice.criterion == AUTOACTIVE
     near = near_boundary(view)
     step = min(max(AT_ONCE * choice.groups, LEAST_AT_ONCE), BLOCK_ROWS) if adaptive else BLOCK_ROWS

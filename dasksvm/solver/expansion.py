@@ -87,6 +87,12 @@ class Expansion:
         ids: Ints = self.example[live_places(self.working)]
         return ids
 
+    def support(self, alpha: NDArray[np.float64]) -> Ints:
+        """Places of the support vectors of coefficients of shape (P, V), ordered by class and example."""
+        places = np.flatnonzero(np.any(alpha != 0.0, axis=0))
+        ordered: Ints = places[np.lexsort((self.example[places], self.working.sign[0, places]))]
+        return ordered
+
     def arrivals(self) -> Ints:
         """The event with which each place's member came: it tells later whether the member is still the same."""
         events: Ints = self.cache.event_of[: self.places].copy()
@@ -276,9 +282,18 @@ class Expansion:
         )
         return gradients
 
+    def widened_extremes(self, extremes: NDArray[np.float64], result: CandidateBatch) -> NDArray[np.float64]:
+        """Without free support vectors b lies between gradients of the whole set, not of S alone: take those of a batch in."""
+        outside = (self.known(result.examples, None) < 0) & (result.bound > 0)
+        gradient = result.sign - result.margins
+        rising = np.where(outside & (result.sign > 0), gradient, -np.inf).max(axis=1, initial=-np.inf)
+        falling = np.where(outside & (result.sign < 0), gradient, np.inf).min(axis=1, initial=np.inf)
+        return np.stack([np.maximum(extremes[:, 0], rising), np.minimum(extremes[:, 1], falling)], axis=1)
+
     def shadow(self) -> Self:
         """Give an expansion of the same members, which nobody may change, with kernel rows of its own."""
         other = copy(self)
+        other.each = map
         other.cache = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
         return other
 

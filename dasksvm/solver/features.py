@@ -191,6 +191,10 @@ class FeatureStore:
     def __len__(self) -> int:
         return self._count
 
+    def row_bytes(self) -> float:
+        """Bytes of a row, on average."""
+        return sum(self._filled[name] * array[:1].nbytes for name, array in self._arrays.items()) / max(self._count, 1)
+
     def append(self, rows: Features) -> Ints:
         """Add rows and return their slots."""
         added = dict(rows.arrays())

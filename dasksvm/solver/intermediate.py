@@ -1,5 +1,6 @@
 """Models on the way: finish a copy and leave the state as though nobody had looked (paper 1, section 4.4)."""
 
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,10 +46,21 @@ def is_due(every: tuple[int, ...], before: int, seen: int) -> bool:
 
 
 def finished_copy(learner: Learner, each: Map = map) -> Finished:
-    """Finish a copy of what a learner has now.
+    """Finish a copy of what a learner has now; see `copying`."""
+    steps = copying(learner, each)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            finished: Finished = end.value
+            return finished
 
-    It has kernel rows of its own, up to `cache_bytes`: to use the learner's would change which of them stay, and the last bits of
-    what follows.
+
+def copying(learner: Learner, each: Map = map) -> Generator[None, None, Finished]:
+    """Finish a copy of what a learner has now, and stop after each round; the learner must stay as it is meanwhile.
+
+    The copy has kernel rows of its own, up to `cache_bytes`: to use the learner's would change which of them stay, and the last
+    bits of what follows. Where no support vector is free, its bias lies between the gradients of S alone, not of all examples.
 
     Parameters
     ----------
@@ -67,9 +79,10 @@ def finished_copy(learner: Learner, each: Map = map) -> Finished:
                 plan = RowsPlan(0, missing, s.members(), now.order(s))
                 now.put(s, member_rows(plan, settings.kernel, workspace, each).rows)
             now.solve(s)
+            yield
         copies.append(now)
     alpha = np.array([now.alpha for now in copies])
-    places = np.flatnonzero(np.any(alpha != 0.0, axis=0))
+    places = s.support(alpha)
     extremes = np.array([now.extremes() for now in copies])
     progress = replace(
         learner.progress(),

@@ -27,7 +27,7 @@ from dasksvm.solver.messages import (
     ScorePlan,
     View,
 )
-from dasksvm.solver.selection import RANDOM, Pools, RandomOrder
+from dasksvm.solver.selection import AS_GIVEN, RANDOM, TOLERATED_GROWTH, Pools, RandomOrder
 from dasksvm.solver.settings import Settings
 from dasksvm.solver.working import dual_objective
 
@@ -55,6 +55,8 @@ class Learner:
         self.seen_before = 0
         self.changed = self.stopped = self.converged = self.strangers = False
         self.excess = np.zeros(0, np.float32)
+        self.order = RandomOrder((), AS_GIVEN)
+        self.seeds: Ints = np.zeros(0, np.int64)
         self.queue: Ints | None = None
         self.drift: list[NDArray[np.float64]] = []
         self.pools: Pools | None = None
@@ -200,7 +202,7 @@ class Learner:
         else:
             self.evaluations += result.evaluations
             if self.phase == "checking":
-                self._widen_extremes(result)
+                self.extremes = self.expansion.widened_extremes(self.extremes, result)
             elif not self.stopped:
                 assert isinstance(plan, ScorePlan)
                 self._process(result, plan, arrivals)
@@ -249,23 +251,29 @@ class Learner:
             far = near_boundary(plan.view)[:, None]
             moved = ((batch.margin - (far - result.scored)) / far).ravel()
             self.pools.settle(plan.rows, result.examples, result.sampled)
-            members = int(np.count_nonzero(s.working.holders))
-            self.pools.pace(moved[np.isfinite(moved)], members, self.settings.lookahead)
+            self.pools.pace(moved[np.isfinite(moved)], self._most_choices())
         if self.phase == "online" and batch.drift.size:
             slack = [max(float(np.quantile(row, DRIFT_QUANTILE)), 0.0) if len(row) else 0.0 for row in drifts]
             self.drift = [*self.drift, np.array(slack)][-DRIFT_BATCHES:]
         if code == lasvm.FULL and not self.stopped:
             self.stop()
 
+    def _most_choices(self) -> float:
+        """Examples that a batch may choose: few against the members there are, from candidates that fit the budget."""
+        s, settings = self.expansion, self.settings
+        assert s.store is not None
+        members = int(np.count_nonzero(s.working.holders))
+        room = settings.inflight_bytes / (
+            (settings.lookahead + 1) * settings.selection.most * max(s.store.row_bytes(), 1.0)
+        )
+        return min(TOLERATED_GROWTH * members / settings.lookahead, room)
+
     def solution(self) -> tuple[NDArray[np.float64], NDArray[np.float64], Ints, Ints]:
         """Give the support vectors, ordered by class and example: α and sign (P, S), examples and slots (S,)."""
         s = self.expansion
         alpha = np.array([now.alpha for now in self.finishing])
-        places = np.flatnonzero(np.any(alpha != 0.0, axis=0))
-        sign = s.working.sign[:, places]
-        sort = np.lexsort((s.example[places], sign[0]))
-        places = places[sort]
-        return alpha[:, places], sign[:, sort], s.example[places], s.working.slot[places]
+        places = s.support(alpha)
+        return alpha[:, places], s.working.sign[:, places], s.example[places], s.working.slot[places]
 
     # Finishing
 
@@ -339,12 +347,3 @@ class Learner:
         self.changed = True
         self._begin_finishing()
         return True
-
-    def _widen_extremes(self, result: CandidateBatch) -> None:
-        """Without free support vectors b lies between gradients of the whole set, not of S alone."""
-        outside = (self.expansion.known(result.examples, None) < 0) & (result.bound > 0)
-        gradient = result.sign - result.margins
-        rising = np.where(outside & (result.sign > 0), gradient, -np.inf).max(axis=1, initial=-np.inf)
-        falling = np.where(outside & (result.sign < 0), gradient, np.inf).min(axis=1, initial=np.inf)
-        self.extremes[:, 0] = np.maximum(self.extremes[:, 0], rising)
-        self.extremes[:, 1] = np.minimum(self.extremes[:, 1], falling)

@@ -177,7 +177,7 @@ class Progress:
 
     Attributes
     ----------
-    phase : {"online", "finishing", "checking"}
+    phase : {"seeding", "online", "finishing", "checking", "done", "intermediate"}
     epoch, seen : int
         Epochs begun; examples processed.
     members, steps : int

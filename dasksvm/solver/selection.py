@@ -171,17 +171,17 @@ class Pools:
         self.free += len(drawn) - len(chosen)
         self.size = sampled / len(chosen)
 
-    def pace(self, moved: NDArray[np.float64], members: int, lookahead: int) -> None:
+    def pace(self, moved: NDArray[np.float64], most: float) -> None:
         """Fit the size of the next batches to what the expansion changes between choice and use.
 
         Parameters
         ----------
         moved : ndarray of float64
             What the decision values of the last examples changed meanwhile, as shares of 1 + δ/2.
-        members, lookahead : int
-            Size of S; batches in flight, in which S may grow by `TOLERATED_GROWTH` of it.
+        most : float
+            Examples that a batch may choose at most.
         """
-        most = float(np.clip(TOLERATED_GROWTH * members / lookahead, 1, MOST_GROUPS))
         if len(moved):
             change = TOLERATED_DRIFT / max(float(np.median(np.abs(moved))), 1e-9)
-            self.groups = float(np.clip(self.groups * np.clip(change, 0.5, 2.0), 1, most))
+            self.groups = self.groups * float(np.clip(change, 0.5, 2.0))
+        self.groups = max(min(self.groups, most, MOST_GROUPS), 1.0)

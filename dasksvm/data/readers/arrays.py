@@ -140,9 +140,10 @@ class FrameReader:
 
     def __init__(self, X: Any, y: str | bool, weight: str | None) -> None:
         for column in (y, weight):
-            if column not in (None, False) and column not in X.columns:
+            if column is not None and column is not False and column not in X.columns:
                 raise ValueError(f"X has no column {column!r}; it has {', '.join(map(str, X.columns))}.")
-        self.columns = [name for name in X.columns if name not in (y, weight)]
+        taken = [column for column in (y, weight) if column is not None and column is not False]
+        self.columns = [name for name in X.columns if name not in taken]
         self.names = [str(name) for name in self.columns]
         self.width: int | None = len(self.names)
         self.label, self.weight = y, weight

@@ -75,7 +75,7 @@ def _file_reader(path: str, y: Any, weight: Any, how: Reading) -> Reader:
     if kind == "npz":
         return NpzReader(path, y, weight)
     for name, given in (("y", y), ("weight", weight)):
-        if not isinstance(given, str | None) and given is not False:
+        if not isinstance(given, str | None) and not (name == "y" and given is False):
             raise ValueError(f"{name} must name a column of {path} as text, or be None.")
     if kind == "csv":
         return CsvReader(path, y, weight, how.header, how.dtype)
@@ -83,7 +83,7 @@ def _file_reader(path: str, y: Any, weight: Any, how: Reading) -> Reader:
         return ParquetReader(path, y, weight)
     if kind == "anndata":
         return AnnDataReader(path, y, weight)
-    if y not in (None, False) or weight is not None:
+    if isinstance(y, str) or weight is not None:
         raise ValueError(f"y and weight must be None: {path} has its labels at the beginning of its lines.")
     return SvmlightReader(path, y is None, how.features, how.zero_based, how.dtype)
 

@@ -40,7 +40,7 @@ class ParquetReader:
             raise ValueError(f"{path}: which column is the label? There are {', '.join(columns)}.")
         self.label, self.weight = usual[0] if label is None else label, weight
         for column in (self.label, self.weight):
-            if column not in (None, False) and column not in columns:
+            if isinstance(column, str) and column not in columns:
                 raise ValueError(f"{path} has no column {column!r}; it has {', '.join(columns)}.")
         index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
         self.columns = [name for name in columns if name not in (self.label, self.weight, *index)]
@@ -61,7 +61,7 @@ class ParquetReader:
 
     def pieces(self) -> Iterator[Any]:
         """Yield some rows at a time, as they are decoded."""
-        wanted = [*self.columns, *(column for column in (self.label, self.weight) if column not in (None, False))]
+        wanted = [*self.columns, *(column for column in (self.label, self.weight) if isinstance(column, str))]
         for name, file in self._files:
             absent = [column for column in wanted if column not in file.schema_arrow.names]
             if absent:

@@ -253,4 +253,13 @@ class SvmlightReader(_Text):
         filled = int(indptr[rows])
         width = self.width or int(indices[:filled].max(initial=-1)) + 1
         X = sp.csr_matrix((data[:filled], indices[:filled], indptr[: rows + 1]), shape=(rows, width))
-        return Part(X, parsing.tokens(text, spans[:rows]) if self._labelled else no_labels(rows), None, lines)
+        labels = parsing.tokens(text, spans[:rows])
+        if not self._labelled:
+            self._check_beginnings(labels)
+        return Part(X, labels if self._labelled else no_labels(rows), None, lines)
+
+    def _check_beginnings(self, first: NDArray[Any]) -> None:
+        """Refuse lines that begin with a pair: the first field is passed over, so it must not be a value."""
+        pairs = np.flatnonzero(np.char.find(first, b":") >= 0)
+        if len(pairs):
+            raise BadRow(int(pairs[0]), None, f"{first[pairs[0]].decode()!r} is where a label should be: put 0 there")
