@@ -18,6 +18,8 @@ from dasksvm.solver.tiles import margins
 
 # Rows that are scored by one tile; rows of a piece, where chunks do not say.
 TILE_ROWS, PIECE_ROWS = 2048, 8192
+# Tasks for each thread of a cluster: so many share the work evenly, and their cost does not show.
+TASKS = 8
 
 
 @dataclass(frozen=True)
@@ -62,20 +64,28 @@ def nearest(source: Source, search: Search, client: Any) -> Ints:
         with ThreadPoolExecutor(config.threads() + 1, "dasksvm-search") as pool:
             found = list(pool.map(lambda piece: _search_piece(source, piece, search), pieces))
     else:
-        found = client.compute(_lazily(source, pieces, search), sync=True)
+        threads = sum(client.nthreads().values())
+        found = client.compute(_lazily(source, pieces, search, threads), sync=True)
     values, ids = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return ids[np.lexsort((ids, values))][: search.count]
 
 
-def _lazily(source: Source, pieces: list[tuple[int, int]], search: Search) -> list[Any]:
-    """One task a chunk; what they share is one key."""
+def _lazily(source: Source, pieces: list[tuple[int, int]], search: Search, threads: int) -> list[Any]:
+    """A few tasks for each thread of a cluster, or one a block of a Dask array; what they share is one key."""
     from dask.delayed import delayed
 
     shared = delayed(search, pure=False)
     if isinstance(source, DaskSource):
         return [delayed(_search_rows)(source.checked(at), start, shared) for at, start in pieces]
     read = delayed(source, pure=False)
-    return [delayed(_search_piece)(read, piece, shared) for piece in pieces]
+    step = max(len(pieces) // (TASKS * threads), 1)
+    return [delayed(_search_pieces)(read, pieces[at : at + step], shared) for at in range(0, len(pieces), step)]
+
+
+def _search_pieces(source: Source, pieces: list[tuple[int, int]], search: Search) -> tuple[NDArray[np.float64], Ints]:
+    found = [_search_piece(source, piece, search) for piece in pieces]
+    values, ids = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return values, ids
 
 
 def _search_piece(source: Source, piece: tuple[int, int], search: Search) -> tuple[NDArray[np.float64], Ints]:
