@@ -153,22 +153,22 @@ from tests.clusters import cluster, compute_workers, digest, sabotage, solver
 data = Dataset.open(sys.argv[1])
 print(digest(solver().fit(data)))
 if __name__ == "__main__":
-    for workers in (1, 2):
-        with cluster(workers, processes=True) as client:
-            client.run(sabotage, 9, workers=compute_workers(client)[:1])
-            print(digest(solver(client=client).fit(data)))
+    with cluster(2, processes=True) as client:
+        client.run(sabotage, 9, workers=compute_workers(client)[:1])
+        print(digest(solver(client=client).fit(data)))
 """
 
 
-@pytest.mark.parametrize("coretype", [None, "Haswell"])
-def test_one_model_under_each_set_of_blas_kernels(data, coretype, tmp_path):
+def test_one_model_under_another_set_of_blas_kernels(data, tmp_path):
+    """The other tests run under the machine's own set, or under the one that the environment asks for."""
     script = tmp_path / "agree.py"
     script.write_text(CODE)
-    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
-    environment |= {"PYTHONPATH": os.getcwd()} | ({} if coretype is None else {"OPENBLAS_CORETYPE": coretype})
+    environment = dict(os.environ) | {"PYTHONPATH": os.getcwd()}
+    if environment.pop("OPENBLAS_CORETYPE", None) is None:
+        environment["OPENBLAS_CORETYPE"] = "Haswell"
     command = [sys.executable, str(script), data.path]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     digests = done.stdout.split()
     assert len(set(digests)) == 1
-    assert len(digests) >= 3
+    assert len(digests) >= 2

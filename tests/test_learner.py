@@ -64,8 +64,8 @@ def test_seed_decides():
 )
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9, 0.99])
 def test_state_goes_round_in_the_middle_of_a_run(epochs, criterion, share):
-    rows = problem()
-    options = {"epochs": epochs, "cache_bytes": 2 << 20, "selection": Selection(criterion, 20)}
+    rows = problem(900)
+    options = {"epochs": epochs, "cache_bytes": 1 << 20, "selection": Selection(criterion, 20)}
     whole = learner_for(rows, KERNEL, **options)
     results = drive(whole, rows)
     half = learner_for(rows, KERNEL, **options)
@@ -75,7 +75,7 @@ def test_state_goes_round_in_the_middle_of_a_run(epochs, criterion, share):
     drive(half, rows, stop_after=3)
     resumed = snapshot.restore(half.settings, state)
     drive(resumed, rows)
-    assert same(whole, resumed, 1500)
+    assert same(whole, resumed, 900)
     assert resumed.progress().evaluations == whole.progress().evaluations
 
 
@@ -114,7 +114,7 @@ def test_lookahead_is_always_in_flight():
 
 @pytest.mark.parametrize("cache_bytes", [0, 200_000, 1 << 20])
 def test_small_caches_reach_the_same_solution(cache_bytes):
-    rows = problem(dtype=np.float64)
+    rows = problem(800, dtype=np.float64)
     large = run(learner_for(rows, KERNEL, epochs=0, tau=1e-5), rows)
     small = learner_for(rows, KERNEL, epochs=0, tau=1e-5, cache_bytes=cache_bytes)
     run(
