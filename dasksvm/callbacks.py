@@ -40,7 +40,8 @@ class HeldOut:
     """Measure finished copies of the model on a held-out set while it is trained (paper 1, section 4.4).
 
     The training goes on as though nobody had looked, and the clock of the run stands still meanwhile. A copy takes up to
-    `cache_size` megabytes more. Each training begins anew with what is found.
+    `cache_size` megabytes more. Where no support vector is free, its bias is the middle of what the expansion leaves, not the
+    whole set. Each training begins anew with what is found.
 
     Parameters
     ----------

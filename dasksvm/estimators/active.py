@@ -222,7 +222,10 @@ class ActiveLearner:
 
     @property
     def estimator_(self) -> LaSVC:
-        """The estimator, fitted to the labels so far: a copy is finished when it is asked for."""
+        """The estimator, fitted to the labels so far: a copy is finished when it is asked for.
+
+        Where no support vector is free, its bias is the middle of what the expansion leaves.
+        """
         if not self.started:
             raise ValueError(f"There are too few labels yet: {self.first} of each of two classes are needed.")
         if self._shown is None:

@@ -26,19 +26,7 @@ def execute(
     bound: NDArray[np.float64],
     workspace: Workspace,
 ) -> CandidateBatch:
-    """Do what a plan asks: score its examples, or choose among them and score those that were chosen.
-
-    Parameters
-    ----------
-    plan : ScorePlan
-    kernel : Kernel
-    features : Features
-        Of the plan's m examples, in its order.
-    sign, bound : ndarray of float64, shape (P, m)
-        Their labels ±1 and boxes C_i.
-    workspace : Workspace
-        Lends the rows of the result.
-    """
+    """Do what a plan asks: score its examples, or choose among them and score those that were chosen; arguments as of `score`."""
     if plan.choice is None:
         return score(plan, kernel, features, sign, bound, workspace)
     chosen, sampled, scored = best_of_groups(plan, kernel, features, sign, workspace)
