@@ -19,10 +19,10 @@ from dasksvm.solver.choosing import execute
 from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.intermediate import Finished, finished_copy, is_due
 from dasksvm.solver.learner import Learner
-from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, Result, RowsPlan, ScorePlan
 from dasksvm.solver.tiles import member_rows
 from dasksvm.timings import Timings
+from dasksvm.workspaces import Workspaces
 
 
 class Source(Protocol):
@@ -63,7 +63,7 @@ class LocalExecutor:
         self.source = source
         self.threads = threads
         self.timings = Timings()
-        self._own = threading.local()
+        self._workspaces = Workspaces()
         self._lock = threading.Lock()
 
     def run(self, watch: Callable[[Progress, float], bool], looks: Looks | None = None) -> Timings:
@@ -132,21 +132,14 @@ class LocalExecutor:
         sign, bound = self.source.labels(plan.rows)
         features = self.source.features(plan.rows)
         read = time.perf_counter()
-        batch = execute(plan, self.learner.settings.kernel, features, sign, bound, self._workspace())
+        batch = execute(plan, self.learner.settings.kernel, features, sign, bound, self._workspaces.mine())
         with self._lock:
             self.timings.reading += read - start
             self.timings.tiling += time.perf_counter() - read
         return batch
 
     def _member_rows(self, pool: ThreadPoolExecutor, plan: RowsPlan) -> Result:
-        return member_rows(plan, self.learner.settings.kernel, self._workspace(), pool.map)
-
-    def _workspace(self) -> Workspace:
-        """The memory of this thread."""
-        if not hasattr(self._own, "workspace"):
-            self._own.workspace = Workspace()
-        workspace: Workspace = self._own.workspace
-        return workspace
+        return member_rows(plan, self.learner.settings.kernel, self._workspaces.mine(), pool.map)
 
 
 def with_helper(

@@ -7,7 +7,7 @@ import matplotlib as mpl
 import numpy as np
 
 from dasksvm.solver.selection import CRITERIA
-from pipelines.selection import above, mean_curve, read
+from pipelines.curves import above, mean_curve, read
 
 COLOURS = dict(zip(CRITERIA, ("tab:gray", "tab:red", "tab:blue", "tab:green"), strict=True))
 AXES = {"seen": "examples", "seconds": "seconds", "support_vectors": "support vectors"}

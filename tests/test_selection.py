@@ -10,9 +10,10 @@ from dasksvm.solver.choosing import group_ends
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.messages import ScorePlan
 from dasksvm.solver.selection import DRAWN, FREE, MOST_GROUPS, Pools, RandomOrder, Selection
+from pipelines.curves import KEPT, above, mean_curve, read
 from pipelines.rows import write
-from pipelines.selection import KEPT, above, mean_curve, read, split
 from pipelines.selection import noisy as with_noise
+from pipelines.selection import split
 from pipelines.tasks import Task
 from tests.helpers import Rows, blobs, kernel_matrix, learner_for, run
 from tests.test_learner import execute

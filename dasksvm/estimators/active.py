@@ -98,7 +98,7 @@ class ActiveLearner:
             RandomOrder(self._source.chunks, seed), Selection(ACTIVE if selection == RANDOM else selection, most)
         )
         self._pools.begin(np.zeros(0, np.int64))
-        self._rows: Any = None
+        self._taught: list[Any] = []
         self.ids: Ints = np.zeros(0, np.int64)
         self.labels: NDArray[Any] = np.zeros(0)
         self._fed = 0
@@ -138,9 +138,10 @@ class ActiveLearner:
             drawn, choice = self._pools.ask(count)
             plan = ScorePlan(0, drawn, self._view(), choice)
             features = self._form.apply(self._source.raw(drawn))
-            places, sampled, _ = best_of_groups(
-                plan, self._kernel, features, np.ones((1, len(drawn))), workspaces.of_this_thread()
-            )
+            with one_thread():
+                places, sampled, _ = best_of_groups(
+                    plan, self._kernel, features, np.ones((1, len(drawn))), workspaces.of_this_thread()
+                )
             self._pools.settle(drawn, drawn[places], sampled)
             chosen.append(drawn[places])
             count -= len(places)
@@ -190,8 +191,7 @@ class ActiveLearner:
             raise ValueError(f"labels must be of two classes; there are {classes.tolist()}.")
         started = self.started or (len(classes) == 2 and np.unique(every, return_counts=True)[1].min() >= self.first)
         boxes = boxes_of(classes, self.estimator.C, self.estimator.class_weight) if started else np.zeros(2)
-        rows = self._source.raw(given)
-        self._rows = rows if self._rows is None else stacked([self._rows, rows])
+        self._taught.append(self._source.raw(given))
         self.ids, self.labels = np.concatenate([self.ids, given]), every
         self._pools.take_out(given)
         self._shown = None
@@ -213,10 +213,17 @@ class ActiveLearner:
         if not self.started:
             first = np.concatenate([np.flatnonzero(codes == side)[: self.first] for side in (0, 1)])
         start = 0 if self.retrain else self._fed
-        examples = Examples(MemorySource(self._rows), self._form, MemoryLabels(codes, None), boxes, 0)
+        rows = self._taught[-1] if start else self._rows()
+        examples = Examples(MemorySource(rows), self._form, MemoryLabels(codes[start:], None), boxes, start)
         learner.feed(RandomOrder((count - start,), AS_GIVEN, start), first)
         LocalExecutor(learner, examples, config.threads()).run(lambda progress, seconds: False)
         self._fed = count
+
+    def _rows(self) -> Any:
+        """The rows that were taught."""
+        if len(self._taught) > 1:
+            self._taught = [stacked(self._taught)]
+        return self._taught[0]
 
     # What was learned
 
@@ -234,8 +241,9 @@ class ActiveLearner:
             fitted = clone(self.estimator)
             if hasattr(self.estimator, "feature_names_in_"):
                 fitted.feature_names_in_ = self.estimator.feature_names_in_
-            fitted.classes_, fitted.n_features_in_ = np.unique(self.labels), int(self._rows.shape[1])
-            model = fitted._model_of(self._kernel, self._form, self._rows[copy.examples], copy.alpha, copy.extremes)
+            rows = self._rows()
+            fitted.classes_, fitted.n_features_in_ = np.unique(self.labels), int(rows.shape[1])
+            model = fitted._model_of(self._kernel, self._form, rows[copy.examples], copy.alpha, copy.extremes)
             fitted._show(model, support_rows(self._source, self.ids[copy.examples]), copy.progress, [])
             self._shown = fitted
         return self._shown

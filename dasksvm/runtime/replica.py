@@ -5,7 +5,7 @@ A replica belongs to a worker, not to a process: with `processes=False` several 
 
 from asyncio import sleep
 from dataclasses import replace
-from threading import Lock, local
+from threading import Lock
 from time import monotonic
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,8 +19,8 @@ from dasksvm.data.chunked import ChunkedRows
 from dasksvm.data.sources import Examples
 from dasksvm.runtime.wire import Introduction, Order, Orders, Post
 from dasksvm.solver.features import Features, FeatureStore
-from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import ScorePlan
+from dasksvm.workspaces import Workspaces
 
 PULL_TIMEOUT = 30.0
 # Generations of the feature store that are kept: batches in flight may still refer to the one before.
@@ -44,15 +44,7 @@ class Replica:
         self.used = monotonic()
         self._stores: dict[int, FeatureStore] = {}
         self._lock = Lock()
-        self._own = local()
-
-    @property
-    def workspace(self) -> Workspace:
-        """The memory of this thread."""
-        if not hasattr(self._own, "workspace"):
-            self._own.workspace = Workspace()
-        workspace: Workspace = self._own.workspace
-        return workspace
+        self.workspaces = Workspaces()
 
     def pull(self, sequences: tuple[int, ...]) -> tuple[list[Order], list[ScorePlan]] | None:
         """Fetch the plans of a task and the members that are missing here; None if the task is stale."""

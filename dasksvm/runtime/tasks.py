@@ -39,7 +39,7 @@ def score_batches(post: Post, sequences: tuple[int, ...], blocks: dict[int, Any]
         read = perf_counter()
         with one_thread():
             kernel = replica.introduction.kernel
-            batches.append(execute(plan, kernel, features, sign, bound, replica.workspace))
+            batches.append(execute(plan, kernel, features, sign, bound, replica.workspaces.mine()))
         reading += read - before
         tiling += perf_counter() - read
     return Scored(get_worker().address, batches, pulling, reading, tiling)

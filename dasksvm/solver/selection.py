@@ -154,8 +154,9 @@ class Pools:
 
     def take_out(self, rows: Ints) -> None:
         """Let some rows not be drawn in this epoch, whether they were or not."""
-        self.mark[rows - self.order.base] = PROCESSED
-        self.free = int(np.count_nonzero(self.mark == FREE))
+        at = rows - self.order.base
+        self.free -= int(np.count_nonzero(self.mark[at] == FREE))
+        self.mark[at] = PROCESSED
 
     def settle(self, drawn: Ints, chosen: Ints, sampled: int) -> None:
         """Put back what was drawn and not chosen.
