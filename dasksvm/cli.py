@@ -221,7 +221,7 @@ def train(
 def predict(
     data: str, model: str, out: str, workers: int | None, scheduler: str | None, scheduler_file: str | None
 ) -> None:
-    """Write the row in the source, the predicted label and the decision value of every row of DATA to the CSV file OUT."""
+    """Write the row in the source, the predicted label and the decision values of every row of DATA to the CSV file OUT."""
     import csv
 
     from dasksvm import Dataset, load
@@ -230,12 +230,13 @@ def predict(
     found, trained = Dataset.open(data), load(model)
     with connected(workers, scheduler, scheduler_file), open(out, "w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["row", "label", "decision"])
+        names = [f"decision {label}" for label in trained.deciders()]
+        table.writerow(["row", "label", *(names if len(names) > 1 else ["decision"])])
         with click.progressbar(
             blocks(trained, found), length=len(found.chunks()), label="predicting", file=sys.stderr
         ) as bar:
             for rows, labels, values in bar:
-                table.writerows(zip(rows.tolist(), labels.tolist(), values.tolist(), strict=True))
+                table.writerows(zip(rows.tolist(), labels.tolist(), *values.T.tolist(), strict=True))
 
 
 @main.command()

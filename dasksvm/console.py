@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-# Feature names that `info` lists.
+# Feature names that `info` lists, and classes that a class is taken for.
 SHOWN = 8
 
 
@@ -72,9 +72,14 @@ def tell_model(model: Any) -> None:
     count, width = model.support_vectors.shape
     click.echo(f"kernel            {kernel.name} {shown}")
     click.echo(f"support vectors   {count:,} of {width:,} features, {model.support_vectors.dtype}")
-    click.echo(f"coefficients      up to {bound:g}; bias {', '.join(f'{b:g}' for b in model.intercepts)}")
+    click.echo(f"coefficients      up to {bound:g}; bias {_few(model.intercepts)}")
     click.echo(f"classes           {', '.join(str(label) for label in model.classes)}")
     click.echo(f"scaled            {'as it comes' if model.scaling is None else 'by an affine map of each feature'}")
+
+
+def _few(numbers: Any) -> str:
+    more = "" if len(numbers) <= SHOWN else ", ..."
+    return ", ".join(f"{number:g}" for number in numbers[:SHOWN]) + more
 
 
 def describe(model: Any, data: Any, seconds: float) -> None:
@@ -91,12 +96,16 @@ def describe(model: Any, data: Any, seconds: float) -> None:
 
 def tell_errors(model: Any, data: Any) -> None:
     """Say how often the predictions for a data set are right."""
+    import numpy as np
+
     from dasksvm.prediction import confusion
 
     table = confusion(model, data)
     wrong = table.sum() - table.trace()
     width = max(len(str(label)) for label in model.classes)
     click.echo(f"test error        {wrong / table.sum():.2%} ({wrong} of {table.sum()})")
-    for label, row in zip(model.classes, table, strict=True):
-        cells = "  ".join(f"{count:4d} as {guess}" for guess, count in zip(model.classes, row, strict=True))
+    for code, (label, row) in enumerate(zip(model.classes, table, strict=True)):
+        most = [at for at in np.argsort(-row, kind="stable")[:SHOWN] if row[at] or len(row) == 2]
+        order = sorted(most) if len(row) == 2 else [code, *(at for at in most if at != code)]
+        cells = "  ".join(f"{row[at]:4d} as {model.classes[at]}" for at in order)
         click.echo(f"  {label!s:>{width}}: {cells}")

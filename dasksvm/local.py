@@ -11,15 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dasksvm.blas import one_thread
 from dasksvm.solver.choosing import execute
 from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.intermediate import Finished, finished_copy, is_due
 from dasksvm.solver.learner import Learner
-from dasksvm.solver.messages import Plan, Progress, Result, RowsPlan, ScorePlan
+from dasksvm.solver.messages import Plan, Progress, Result, RowsPlan, ScorePlan, Targets
 from dasksvm.solver.tiles import member_rows
 from dasksvm.timings import Timings
 from dasksvm.workspaces import Workspaces
@@ -32,8 +29,8 @@ class Source(Protocol):
         """Give the features of some rows, centred and converted for the kernel."""
         ...
 
-    def labels(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Give the signs and boxes of some rows, each of shape (P, m)."""
+    def targets(self, rows: Ints) -> Targets:
+        """Say what some rows should become in P problems."""
         ...
 
 
@@ -129,10 +126,10 @@ class LocalExecutor:
 
     def _score(self, plan: ScorePlan) -> Result:
         start = time.perf_counter()
-        sign, bound = self.source.labels(plan.rows)
+        targets = self.source.targets(plan.rows)
         features = self.source.features(plan.rows)
         read = time.perf_counter()
-        batch = execute(plan, self.learner.settings.kernel, features, sign, bound, self._workspaces.mine())
+        batch = execute(plan, self.learner.settings.kernel, features, targets, self._workspaces.mine())
         with self._lock:
             self.timings.reading += read - start
             self.timings.tiling += time.perf_counter() - read

@@ -41,6 +41,8 @@ class KernelModel:
     classes : ndarray of shape (c,)
     scaling : Scaling, optional
         The map from the units of the data to those of the kernel.
+    pairwise : bool
+        Of more than two classes: whether the problems are the pairs of them, in lexicographic order, and not one a class.
     """
 
     kernel: Kernel
@@ -49,11 +51,19 @@ class KernelModel:
     intercepts: NDArray[np.float64]
     classes: NDArray[Any]
     scaling: Scaling | None = None
+    pairwise: bool = False
 
     @property
     def width(self) -> int:
         """Number of features."""
         return int(self.support_vectors.shape[1])
+
+    def deciders(self) -> list[str]:
+        """Name what a positive decision value of each problem speaks for."""
+        names = [str(label) for label in self.classes]
+        if self.pairwise:
+            return [f"{names[a]} not {names[b]}" for a, b in zip(*np.triu_indices(len(names), 1), strict=True)]
+        return names[1:] if len(names) == 2 else names
 
     def decision_function(self, X: Any) -> Any:
         """Compute Σ α K(x, s) + b, in the precision of X: float32 tiles for float32 or small integers.
@@ -72,7 +82,7 @@ class KernelModel:
         return self._decide(X, threads())
 
     def predict(self, X: Any) -> Any:
-        """Predict the class of each row, of two.
+        """Predict the class of each row: of the largest decision value, or, with `pairwise`, of the most votes.
 
         Parameters
         ----------
@@ -84,7 +94,21 @@ class KernelModel:
         """
         if is_dask(X):
             return self._lazily(X, _predict, self.classes.dtype, None)
-        return self.classes[(self.decision_function(X)[:, 0] > 0).astype(np.intp)]
+        return self.classes[self.codes(self.decision_function(X))]
+
+    def codes(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Give the numbers of the classes that decision values of shape (n, P) stand for."""
+        count = len(self.classes)
+        if count == 2:
+            return (values[:, 0] > 0).astype(np.intp)
+        if self.pairwise:
+            first, second = np.triu_indices(count, 1)
+            # Sums of decision values, within (-1/2, 1/2), decide between equal votes.
+            sums = values @ (np.eye(count)[first] - np.eye(count)[second])
+            wins = (values > 0) @ np.eye(count)[first] + (values <= 0) @ np.eye(count)[second]
+            values = wins + sums / (2.0 * (np.abs(sums) + 1.0))
+        best: NDArray[np.intp] = values.argmax(axis=1)
+        return best
 
     def _lazily(self, X: Any, function: Any, dtype: Any, columns: int | None) -> Any:
         from dask.delayed import delayed
@@ -186,7 +210,7 @@ def _decide(block: Any, model: KernelModel) -> NDArray[np.float64]:
 
 
 def _predict(block: Any, model: KernelModel) -> NDArray[Any]:
-    predicted: NDArray[Any] = model.classes[(_decide(block, model)[:, 0] > 0).astype(np.intp)]
+    predicted: NDArray[Any] = model.classes[model.codes(_decide(block, model))]
     return predicted
 
 

@@ -13,7 +13,9 @@ from dasksvm.data.statistics import Scaling
 from dasksvm.model import KernelModel
 from dasksvm.solver.kernels import KERNELS, Kernel
 
-FORMAT, VERSION = "dasksvm-model", 1
+FORMAT, VERSION = "dasksvm-model", 2
+# Version 1 has no pairs of classes.
+READABLE = (1, 2)
 
 
 def save(model: KernelModel, path: str | Path) -> None:
@@ -26,6 +28,7 @@ def save(model: KernelModel, path: str | Path) -> None:
         "sparse": bool(sp.issparse(vectors)),
         "shape": list(vectors.shape),
         "scaled": model.scaling is not None,
+        "pairwise": model.pairwise,
     }
     arrays = {"coefficients": model.coefficients, "intercepts": model.intercepts, "classes": model.classes}
     if sp.issparse(vectors):
@@ -59,7 +62,7 @@ def load(path: str | Path) -> KernelModel:
             header = json.loads(str(arrays["header"]))
             if header.get("format") != FORMAT:
                 raise ValueError("its header is another format's")
-            if header["version"] != VERSION:
+            if header["version"] not in READABLE:
                 raise ValueError(f"it has version {header['version']} of the format, this is version {VERSION}")
             return _model(header, arrays)
     except FileNotFoundError:
@@ -85,4 +88,8 @@ def _model(header: dict[str, Any], arrays: Any) -> KernelModel:
     scaling = Scaling(arrays["offset"], arrays["factor"]) if header["scaled"] else None
     if scaling is not None and not scaling.offset.shape == scaling.factor.shape == (width,):
         raise ValueError("its scaling does not fit its features")
-    return KernelModel(Kernel(**header["kernel"]), vectors, coefficients, intercepts, classes, scaling)
+    kernel, pairwise = Kernel(**header["kernel"]), bool(header.get("pairwise", False))
+    problems = 1 if len(classes) == 2 else len(classes) * (len(classes) - 1) // 2 if pairwise else len(classes)
+    if len(intercepts) != problems:
+        raise ValueError("it has another number of decision functions than its classes make")
+    return KernelModel(kernel, vectors, coefficients, intercepts, classes, scaling, pairwise)

@@ -15,27 +15,26 @@ TOGETHER = 16
 
 
 def blocks(model: KernelModel, data: Dataset) -> Iterator[tuple[Ints, NDArray[Any], NDArray[np.float64]]]:
-    """Yield the rows in the source, the labels and the decision values of each chunk, in order.
+    """Yield the rows in the source, the labels and the decision values, of shape (m, P), of each chunk, in order.
 
     Parameters
     ----------
     model : KernelModel
-        Of two classes.
     data : Dataset
     """
     from dask.base import compute
 
-    lazy = model.decision_function(data.as_dask()[0])[:, 0]
-    start = 0
-    for at in range(0, lazy.npartitions, TOGETHER):
-        for values in compute(*(lazy.blocks[part] for part in range(at, min(at + TOGETHER, lazy.npartitions)))):
+    lazy = model.decision_function(data.as_dask()[0])
+    start, parts = 0, lazy.numblocks[0]
+    for at in range(0, parts, TOGETHER):
+        for values in compute(*(lazy.blocks[part] for part in range(at, min(at + TOGETHER, parts)))):
             rows = data.source_rows(np.arange(start, start + len(values)))
-            yield rows, model.classes[(values > 0).astype(np.intp)], values
+            yield rows, model.classes[model.codes(values)], values
             start += len(values)
 
 
 def confusion(model: KernelModel, data: Dataset) -> NDArray[np.int64]:
-    """Count the rows of each class that are predicted as each class, shape (2, 2).
+    """Count the rows of each class that are predicted as each class, shape (c, c).
 
     Parameters
     ----------
@@ -44,11 +43,18 @@ def confusion(model: KernelModel, data: Dataset) -> NDArray[np.int64]:
         With no labels but those that the model knows.
     """
     from dask.base import compute
+    from dask.delayed import delayed
 
     strange = data.needs_labels().classes[~np.isin(data.classes, model.classes)]
     if len(strange):
         raise ValueError(f"{data.path} has the labels {strange.tolist()}, which the model does not know.")
     X, y = data.as_dask()
-    predicted = model.predict(X)
-    counts = [[((y == true) & (predicted == guess)).sum() for guess in model.classes] for true in model.classes]
-    return np.array(compute(counts)[0], np.int64)
+    pairs = zip(y.to_delayed(), model.predict(X).to_delayed(), strict=True)
+    counts: NDArray[np.int64] = sum(compute(*(delayed(_count)(model.classes, *pair) for pair in pairs)))
+    return counts
+
+
+def _count(classes: NDArray[Any], true: NDArray[Any], predicted: NDArray[Any]) -> NDArray[np.int64]:
+    count = len(classes)
+    of, guess = np.searchsorted(classes, true), np.searchsorted(classes, predicted)
+    return np.bincount(of * count + guess, minlength=count * count).reshape(count, count)

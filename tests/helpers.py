@@ -12,6 +12,7 @@ from dasksvm.solver.features import DenseFeatures, SparseFeatures
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import SEEDS, Rules
 from dasksvm.solver.learner import Learner
+from dasksvm.solver.messages import Targets
 from dasksvm.solver.selection import RandomOrder, Selection
 from dasksvm.solver.settings import Settings
 
@@ -67,8 +68,8 @@ class Rows:
     def features(self, rows: NDArray[np.int64]) -> Any:
         return self.all.take(rows)
 
-    def labels(self, rows: NDArray[np.int64]) -> Any:
-        return self.sign[rows][None], self.bound[rows][None]
+    def targets(self, rows: NDArray[np.int64]) -> Any:
+        return Targets((self.sign[rows] > 0).astype(np.int64), self.sign[rows][None], self.bound[rows][None])
 
 
 def learner_for(

@@ -26,7 +26,7 @@ def problem(n=1500, dtype=np.float32, shift=0.3, c=5.0):
 def execute(plan, learner, rows):
     if isinstance(plan, RowsPlan):
         return member_rows(plan, learner.settings.kernel, Workspace())
-    return execute_plan(plan, learner.settings.kernel, rows.features(plan.rows), *rows.labels(plan.rows), Workspace())
+    return execute_plan(plan, learner.settings.kernel, rows.features(plan.rows), rows.targets(plan.rows), Workspace())
 
 
 def drive(learner, rows, stop_after=None):

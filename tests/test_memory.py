@@ -52,7 +52,7 @@ def test_a_coordinator_that_is_too_small_is_refused_with_the_figures(prepared):
 def test_a_worker_that_is_too_small_for_the_chunks_is_refused(prepared):
     learner, examples = prepared
     wide = DaskSource(da.zeros((200_000, 1000), chunks=(50_000, 1000), dtype=np.float32), lambda block: block)
-    large = Examples(wide, examples.form, examples.columns, examples.boxes, 0)
+    large = Examples(wide, examples.form, examples.columns, examples.coding, 0)
     memory.check(workers(5 * GB, 2 * GB), "tcp://a", True, learner, large, copies=False)
     with pytest.raises(RuntimeError, match=r"worker for tiles tcp://b \(3 chunks of rows 572\.20 MiB"):
         memory.check(workers(5 * GB, GB), "tcp://a", True, learner, large, copies=False)

@@ -6,6 +6,7 @@ import pytest
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.learner import Learner
+from dasksvm.solver.messages import Targets
 from dasksvm.solver.selection import RandomOrder, Selection
 from dasksvm.solver.settings import Settings
 from tests.helpers import Rows, blobs, learner_for, run
@@ -18,8 +19,9 @@ class Several(Rows):
         super().__init__(X, signs[0], bound)
         self.signs = np.asarray(signs, np.float64)
 
-    def labels(self, rows):
-        return self.signs[:, rows], np.tile(self.bound[rows], (len(self.signs), 1))
+    def targets(self, rows):
+        codes = (self.signs[0, rows] > 0).astype(np.int64)
+        return Targets(codes, self.signs[:, rows], np.tile(self.bound[rows], (len(self.signs), 1)))
 
 
 def test_each_problem_reaches_its_own_optimum():
@@ -39,6 +41,5 @@ def test_each_problem_reaches_its_own_optimum():
         rows = Rows(X, y, bound)
         alone = run(learner_for(rows, kernel, epochs=0, tau=1e-4), rows)
         assert duals[at] == pytest.approx(alone.progress().dual[0], rel=1e-5)
-    alpha, sign, _, _ = together.solution()
-    assert alpha.shape == sign.shape
-    assert np.all(alpha * sign >= 0)
+    alpha, _, examples, _ = together.solution()
+    assert np.all(alpha * several.signs[:, examples] >= 0)

@@ -9,10 +9,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dasksvm.data.chunked import KEPT_CHUNKS, ChunkedRows, is_sparse, stacked
+from dasksvm.data.coding import Coding
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.statistics import Scaling
 from dasksvm.model import as_features
 from dasksvm.solver.features import Features, Ints, SparseFeatures
+from dasksvm.solver.messages import Targets
 from dasksvm.solver.selection import RandomOrder
 
 MOMENT_BYTES = 8 << 20
@@ -226,7 +228,7 @@ class Labels(Protocol):
 
 
 class MemoryLabels:
-    """Labels in memory: a byte a row, and the weights if there are any.
+    """Labels in memory: a byte a row up to 256 classes, and the weights if there are any.
 
     Parameters
     ----------
@@ -235,7 +237,7 @@ class MemoryLabels:
     """
 
     def __init__(self, codes: NDArray[Any], weight: NDArray[np.float64] | None) -> None:
-        self._codes = codes.astype(np.uint8)
+        self._codes = codes.astype(np.min_scalar_type(int(codes.max(initial=0))))
         self._weight = weight
 
     def __len__(self) -> int:
@@ -251,47 +253,49 @@ class MemoryLabels:
 
 
 class Examples:
-    """What the executor asks: features ready for the kernel, signs and boxes.
+    """What the executor asks: features ready for the kernel, and what the rows should become.
 
     Parameters
     ----------
     source : MemorySource, DaskSource or DatasetSource
     form : Form
     columns : Labels
-    boxes : ndarray of float64, shape (2,)
-        C of each class; the weight of an example multiplies it.
+    coding : Coding
     base : int
         Id of the first row; ids go on from one `partial_fit` to the next.
     """
 
-    def __init__(self, source: Source, form: Form, columns: Labels, boxes: NDArray[np.float64], base: int) -> None:
+    def __init__(self, source: Source, form: Form, columns: Labels, coding: Coding, base: int) -> None:
         self.source = source
         self.form = form
         self.columns = columns
-        self.boxes = boxes
+        self.coding = coding
         self.base = base
 
     def features(self, rows: Ints) -> Features:
         """Give the features of some rows."""
         return self.form.apply(self.source.raw(rows - self.base))
 
-    def labels(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Give the signs and boxes of some rows, each of shape (1, m)."""
-        codes = self.columns.codes(rows - self.base)
-        sign = np.where(codes == 1, 1.0, -1.0)
-        bound = np.asarray(self.boxes[codes] * self.columns.weights(rows - self.base), np.float64)
-        return sign[None], bound[None]
+    def targets(self, rows: Ints) -> Targets:
+        """Say what some rows should become in each problem."""
+        at = rows - self.base
+        return self.coding.targets(self.columns.codes(at), self.columns.weights(at))
 
 
 def first_of_each_class(order: RandomOrder, examples: Examples, count: int) -> Ints:
     """List the first few examples of each class in the order of the first epoch."""
-    found: list[Ints] = [np.zeros(0, np.int64), np.zeros(0, np.int64)]
+    classes = examples.coding.signs.shape[1]
+    found: Ints = np.zeros(0, np.int64)
+    of: Ints = np.zeros(0, np.int64)
     step, start = 4096, 0
-    while start < len(order) and min(len(found[0]), len(found[1])) < count:
+    while start < len(order) and len(found) < count * classes:
         rows = order.rows(0, start, min(start + step, len(order)))
-        sign, bound = examples.labels(rows)
-        for side, label in enumerate((-1.0, 1.0)):
-            mine = rows[(sign[0] == label) & (bound[0] > 0)]
-            found[side] = np.concatenate([found[side], mine])[:count]
+        codes, _, bound = examples.targets(rows)
+        usable = bound.max(axis=0) > 0
+        found, of = np.concatenate([found, rows[usable]]), np.concatenate([of, codes[usable]])
+        place = np.argsort(of, kind="stable")
+        ends = np.cumsum(np.bincount(of, minlength=classes))
+        within = np.arange(len(of)) - np.concatenate([np.zeros(1, np.int64), ends])[of[place]]
+        found, of = found[place][within < count], of[place][within < count]
         start += step
-    return np.concatenate(found)
+    return found

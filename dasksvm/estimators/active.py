@@ -11,6 +11,7 @@ from sklearn.utils.validation import column_or_1d
 from dasksvm import config, workspaces
 from dasksvm.blas import one_thread
 from dasksvm.data.chunked import stacked
+from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples, MemoryLabels, MemorySource
 from dasksvm.estimators.lasvm import LaSVC
 from dasksvm.estimators.online import CONVERGED, support_rows
@@ -23,7 +24,7 @@ from dasksvm.solver.choosing import best_of_groups
 from dasksvm.solver.features import Ints
 from dasksvm.solver.intermediate import finished_copy
 from dasksvm.solver.lasvm import SEEDS
-from dasksvm.solver.messages import ScorePlan
+from dasksvm.solver.messages import ScorePlan, Targets
 from dasksvm.solver.selection import ACTIVE, AS_GIVEN, AUTOACTIVE, MOST_GROUPS, RANDOM, Pools, RandomOrder, Selection
 
 CRITERIA = (RANDOM, ACTIVE, AUTOACTIVE)
@@ -140,7 +141,7 @@ class ActiveLearner:
             features = self._form.apply(self._source.raw(drawn))
             with one_thread():
                 places, sampled, _ = best_of_groups(
-                    plan, self._kernel, features, np.ones((1, len(drawn))), workspaces.of_this_thread()
+                    plan, self._kernel, features, _unknown(len(drawn)), workspaces.of_this_thread()
                 )
             self._pools.settle(drawn, drawn[places], sampled)
             chosen.append(drawn[places])
@@ -214,7 +215,7 @@ class ActiveLearner:
             first = np.concatenate([np.flatnonzero(codes == side)[: self.first] for side in (0, 1)])
         start = 0 if self.retrain else self._fed
         rows = self._taught[-1] if start else self._rows()
-        examples = Examples(MemorySource(rows), self._form, MemoryLabels(codes[start:], None), boxes, start)
+        examples = Examples(MemorySource(rows), self._form, MemoryLabels(codes[start:], None), Coding.of(boxes), start)
         learner.feed(RandomOrder((count - start,), AS_GIVEN, start), first)
         LocalExecutor(learner, examples, config.threads()).run(lambda progress, seconds: False)
         self._fed = count
@@ -244,7 +245,8 @@ class ActiveLearner:
             rows = self._rows()
             fitted.classes_, fitted.n_features_in_ = np.unique(self.labels), int(rows.shape[1])
             model = fitted._model_of(self._kernel, self._form, rows[copy.examples], copy.alpha, copy.extremes)
-            fitted._show(model, support_rows(self._source, self.ids[copy.examples]), copy.progress, [])
+            support = support_rows(self._source, self.ids[copy.examples])
+            fitted._show(model, support, copy.codes, copy.progress, [])
             self._shown = fitted
         return self._shown
 
@@ -264,3 +266,8 @@ class ActiveLearner:
     def score(self, X: Any, y: Any = None) -> float:
         """As `LaSVC.score`, of the labels so far."""
         return self.estimator_.score(X, y)
+
+
+def _unknown(count: int) -> Targets:
+    """Stand for labels that nobody has said."""
+    return Targets(np.zeros(count, np.int64), np.ones((1, count)), np.ones((1, count)))

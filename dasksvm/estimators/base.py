@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import assert_all_finite
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from dasksvm.data import Dataset
 from dasksvm.data.chunked import is_dask, is_sparse
+from dasksvm.data.coding import Coding
 from dasksvm.data.sources import DaskSource, DatasetSource, MemorySource, Source
 from dasksvm.estimators.problem import Problem, in_memory
 from dasksvm.model import CHUNK_ROWS, KernelModel
@@ -22,16 +23,15 @@ FLOATS = [np.float64, np.float32]
 
 
 class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the binary kernel classifiers; a subclass fits and sets `model_` and `classes_`."""
+    """Base of the kernel classifiers; a subclass fits and sets `model_` and `classes_`."""
 
     model_: KernelModel
     classes_: NDArray[Any]
 
     def __sklearn_tags__(self) -> Any:
-        """Declare sparse input, and two classes only."""
+        """Declare sparse input."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = False
         return tags
 
     # Prediction
@@ -45,12 +45,14 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        ndarray or dask.array.Array of shape (n,)
-            Positive for `classes_[1]`. Lazy for Dask arrays and data sets, with the model as one key of the graph.
+        ndarray or dask.array.Array of shape (n,), or (n, P) for more than two classes
+            Of two classes, positive for the second; else of each class against the rest, or of each pair of classes, positive
+            for the first of them. Lazy for Dask arrays and data sets, with the model as one key of the graph.
         """
         check_is_fitted(self, "model_")
         X = _rows_of(X)
-        return self.model_.decision_function(X if is_dask(X) else self._check_rows(X))[:, 0]
+        values = self.model_.decision_function(X if is_dask(X) else self._check_rows(X))
+        return values[:, 0] if len(self.classes_) == 2 else values
 
     def predict(self, X: Any) -> Any:
         """Predict the class of each row.
@@ -90,9 +92,9 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def dual_objective_(self) -> float:
-        """Dual objective W(α) of paper 1, equation 4, evaluated in float64 from the support vectors."""
+        """Dual objective W(α) of paper 1, equation 4, evaluated in float64 from the support vectors; of several, their sum."""
         check_is_fitted(self, "model_")
-        return float(self.model_.dual_objectives()[0])
+        return float(self.model_.dual_objectives().sum())
 
     def duality_gap(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, float]:
         """Compute what separates this model from the optimum on a set, chunk by chunk, in float64.
@@ -107,25 +109,28 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         primal, dual, gap : float
-            ½|w|² + Σ C_i max(0, 1 - y f(x)), the dual objective, and their difference.
+            ½|w|² + Σ C_i max(0, 1 - y f(x)), the dual objective, and their difference; of several problems, their sums.
         """
         check_is_fitted(self, "model_")
         problem = self._problem(X, y, sample_weight, self.classes_, reset=False)
-        boxes = problem.boxes(self.C, self.class_weight)
+        coding = self._coding(problem)
         losses, start = 0.0, 0
         for part in problem.source.parts():
             for at in range(0, part.shape[0], CHUNK_ROWS):
                 rows = part[at : at + CHUNK_ROWS].astype(np.float64)
                 ids = np.arange(start + at, start + at + rows.shape[0])
-                codes = problem.columns.codes(ids)
-                bound = boxes[codes] * problem.columns.weights(ids)
-                margin = (2.0 * codes - 1.0) * self.model_.decision_function(rows)[:, 0]
-                losses += float(bound @ np.maximum(0.0, 1.0 - margin))
+                _, sign, bound = coding.targets(problem.columns.codes(ids), problem.columns.weights(ids))
+                margin = sign * self.model_.decision_function(rows).T
+                losses += float(np.sum(bound * np.maximum(0.0, 1.0 - margin)))
             start += part.shape[0]
-        norm = float(self.model_.squared_norms()[0])
+        norm = float(self.model_.squared_norms().sum())
         dual = float(np.abs(self.model_.coefficients).sum()) - 0.5 * norm
         primal = 0.5 * norm + losses
         return primal, dual, primal - dual
+
+    def _coding(self, problem: Problem) -> Coding:
+        """The two-class problems that this estimator makes of the classes."""
+        raise NotImplementedError
 
     # The door
 
@@ -138,14 +143,14 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if y is not None or sample_weight is not None:
                 raise ValueError("y and sample_weight must be None: a data set has its own.")
             self._check_width(X.needs_labels().shape[1], reset)
-            self._check_classes(X.classes, X.classes)
+            self._check_classes(X.classes)
             if classes is not None and not np.array_equal(classes, X.classes):
                 raise ValueError(f"{X.path} has the classes {X.classes!r}, expected {classes!r}.")
             return Problem(DatasetSource(X), X, X.classes, X.class_counts)
         y = self._check_labels(X, y)
         source = self._source(X, reset=reset)
         known = np.unique(y) if classes is None else classes
-        self._check_classes(known, y)
+        self._check_classes(known)
         if not np.all(np.isin(y, known)):
             raise ValueError(f"y has labels that are not in classes {known!r}.")
         return in_memory(source, y, known, sample_weight)
@@ -182,12 +187,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_consistent_length(X, y)
         return np.asarray(y)
 
-    def _check_classes(self, classes: NDArray[Any], y: NDArray[Any]) -> None:
-        if len(classes) > 2:
-            raise ValueError(
-                f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
-                f"{len(classes)} classes."
-            )
+    def _check_classes(self, classes: NDArray[Any]) -> None:
         if len(classes) < 2:
             raise ValueError(f"The number of classes has to be greater than one; got {len(classes)} class")
 

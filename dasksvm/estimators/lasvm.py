@@ -28,6 +28,7 @@ RULES: dict[str, Rule] = {
     "finish": flag(),
     "max_examples": either(NONE, integer("[1, inf)", lambda v: v >= 1)),
     "max_support": either(NONE, integer("[2, inf)", lambda v: v >= 2)),
+    "decision_function_shape": one_of("ovr", "ovo"),
     "max_time": either(NONE, real("(0.0, inf)", lambda v: v > 0)),
     "cache_size": real("(0.0, inf)", lambda v: v > 0),
     "dtype": one_of("float32", "float64"),
@@ -36,9 +37,11 @@ RULES: dict[str, Rule] = {
 
 
 class LaSVC(OnlineClassifier):
-    """Support vector classifier trained online: LASVM (paper 1, section 3.2), for two classes.
+    """Support vector classifier trained online: LASVM (paper 1, section 3.2).
 
     One pass over the data reaches the accuracy of the exact SVM on most problems; `epochs="converged"` reaches its optimum.
+    More than two classes make a problem for each, against the rest, or for each pair. They are solved side by side and share the
+    kernel rows and one filter, so that ten classes cost far less than ten runs.
 
     Parameters
     ----------
@@ -77,6 +80,9 @@ class LaSVC(OnlineClassifier):
         End them after so many seconds. Finishing follows.
     class_weight : dict or "balanced", default=None
         Weights of the classes; they multiply C.
+    decision_function_shape : {"ovr", "ovo"}, default="ovr"
+        Of more than two classes: each against the rest, or the pairs of them, which vote. Unlike `SVC`, which always trains
+        pairs, this says what is trained.
     cache_size : float, default=1000
         Megabytes for kernel rows.
     dtype : {"float32", "float64"}, default="float32"
@@ -91,15 +97,15 @@ class LaSVC(OnlineClassifier):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (2,)
+    classes_ : ndarray of shape (c,)
     support_ : ndarray of shape (n_SV,)
         Rows of the support vectors in X; after `partial_fit`, counted over all blocks.
     support_vectors_ : ndarray or csr_matrix of shape (n_SV, n_features)
-    n_support_ : ndarray of shape (2,)
+    n_support_ : ndarray of shape (c,)
         Support vectors of each class.
-    dual_coef_ : ndarray of shape (1, n_SV)
-        α, with the sign of the label.
-    intercept_ : ndarray of shape (1,)
+    dual_coef_ : ndarray of shape (P, n_SV)
+        α, with the sign of the label, in each problem: one of two classes, else one a class or a pair.
+    intercept_ : ndarray of shape (P,)
     n_iter_ : int
         Direction searches made.
     n_features_in_ : int
@@ -141,6 +147,7 @@ class LaSVC(OnlineClassifier):
         max_support: int | None = None,
         max_time: float | None = None,
         class_weight: Any = None,
+        decision_function_shape: str = "ovr",
         cache_size: float = 1000,
         dtype: str = "float32",
         random_state: Any = None,
@@ -164,13 +171,14 @@ class LaSVC(OnlineClassifier):
         self.max_support = max_support
         self.max_time = max_time
         self.class_weight = class_weight
+        self.decision_function_shape = decision_function_shape
         self.cache_size = cache_size
         self.dtype = dtype
         self.random_state = random_state
         self.verbose = verbose
         self.client = client
 
-    def _settings(self, width: int, variance: float, epochs: int) -> Settings:
+    def _settings(self, width: int, variance: float, epochs: int, problems: int) -> Settings:
         gamma = self.gamma
         if gamma == "scale":
             gamma = 1.0 / (width * variance) if variance > 0 else 1.0
@@ -189,7 +197,7 @@ class LaSVC(OnlineClassifier):
         return Settings(
             kernel=kernel,
             rules=rules,
-            problems=1,
+            problems=problems,
             epochs=epochs,
             finish=bool(self.finish),
             max_examples=UNLIMITED if self.max_examples is None else int(self.max_examples),

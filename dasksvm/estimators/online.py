@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from dasksvm import config
 from dasksvm.callbacks import HeldOut, History, ProgressLines, Shown, TimeBudget, Together, Watcher
 from dasksvm.data import Dataset
+from dasksvm.data.coding import Coding
 from dasksvm.data.sources import DatasetSource, Examples, Form, MemorySource, Source, first_of_each_class, moments
 from dasksvm.estimators.base import KernelClassifier, opened
 from dasksvm.estimators.parameters import Rule, check_parameters
@@ -48,7 +49,7 @@ class OnlineClassifier(KernelClassifier):
     _parameter_rules: dict[str, Rule]
     client: Any
 
-    def _settings(self, width: int, variance: float, epochs: int) -> Settings:
+    def _settings(self, width: int, variance: float, epochs: int, problems: int) -> Settings:
         """Make the settings of a run over rows of `width` features, whose values have this variance."""
         raise NotImplementedError
 
@@ -60,7 +61,7 @@ class OnlineClassifier(KernelClassifier):
         X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
             Dask arrays are computed chunk by chunk; their chunks are visited in random order.
         y : array of shape (n,)
-            Labels of two classes, of any type that sorts; None for a data set, which has its own.
+            Labels of any type that sorts; None for a data set, which has its own.
         sample_weight : array of shape (n,), optional
             Multiplies C.
 
@@ -107,7 +108,7 @@ class OnlineClassifier(KernelClassifier):
         ----------
         X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
         y : array of shape (n,)
-        classes : array of shape (2,)
+        classes : array of shape (c,)
             All classes; needed in the first call.
         sample_weight : array of shape (n,), optional
 
@@ -134,8 +135,7 @@ class OnlineClassifier(KernelClassifier):
             learner, examples, seed = self._prepare(problem, 1)
         else:
             learner, form, base, seed = self._running
-            boxes = problem.boxes(self.C, self.class_weight)
-            examples = Examples(problem.source, form, problem.columns, boxes, base)
+            examples = Examples(problem.source, form, problem.columns, self._coding(problem), base)
             seed += 1
         entries = getattr(self, "history_", [])
         try:
@@ -169,17 +169,24 @@ class OnlineClassifier(KernelClassifier):
 
     def _prepare(self, problem: Problem, epochs: int) -> tuple[Learner, Examples, int]:
         self.classes_ = problem.classes
-        settings, form = self._define(problem.source, epochs)
-        boxes = problem.boxes(self.C, self.class_weight)
-        return Learner(settings), Examples(problem.source, form, problem.columns, boxes, 0), self._seed()
+        coding = self._coding(problem)
+        settings, form = self._define(problem.source, epochs, coding.problems)
+        return Learner(settings), Examples(problem.source, form, problem.columns, coding, 0), self._seed()
+
+    def _coding(self, problem: Problem) -> Coding:
+        return Coding.of(problem.boxes(self.C, self.class_weight), pairwise=self._pairwise)
+
+    @property
+    def _pairwise(self) -> bool:
+        return bool(self.decision_function_shape == "ovo")
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(1 << 31))
 
-    def _define(self, source: Source, epochs: int) -> tuple[Settings, Form]:
+    def _define(self, source: Source, epochs: int, problems: int) -> tuple[Settings, Form]:
         """What of a run follows from the rows alone."""
         mean, variance, share = moments(source)
-        settings = self._settings(len(mean), variance, epochs)
+        settings = self._settings(len(mean), variance, epochs, problems)
         sparse = source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
         centre = mean if settings.kernel.name == "rbf" and not sparse else None
         return settings, Form(np.dtype(self.dtype), source.scaling, centre, sparse)
@@ -191,7 +198,7 @@ class OnlineClassifier(KernelClassifier):
             raise ValueError("class_weight 'balanced' needs labels that are not known yet: give the weights as a dict.")
         X = opened(X)
         source = DatasetSource(X) if isinstance(X, Dataset) else self._source(X, reset=True)
-        settings, form = self._define(source, epochs)
+        settings, form = self._define(source, epochs, 1)
         settings = replace(
             settings,
             rules=settings.rules._replace(max_support=UNLIMITED),
@@ -244,10 +251,11 @@ class OnlineClassifier(KernelClassifier):
     ) -> KernelModel:
         with np.errstate(invalid="ignore"):  # -inf and inf: nothing is known yet
             intercepts = np.nan_to_num(extremes.mean(axis=1), nan=0.0, posinf=np.inf, neginf=-np.inf)
-        return KernelModel(kernel, vectors, alpha, intercepts, self.classes_, form.scaling)
+        pairwise = self._pairwise and len(self.classes_) > 2
+        return KernelModel(kernel, vectors, alpha, intercepts, self.classes_, form.scaling, pairwise)
 
     def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
-        alpha, _, rows, slots = learner.solution()
+        alpha, codes, rows, slots = learner.solution()
         source, base = examples.source, examples.base
         if rows.min(initial=base) >= base:
             vectors = source.raw(rows - base)
@@ -256,14 +264,16 @@ class OnlineClassifier(KernelClassifier):
             vectors = sp.csr_matrix(vectors) if source.sparse else vectors
         support = rows if base else support_rows(source, rows)
         model = self._model_of(learner.settings.kernel, examples.form, vectors, alpha, learner.extremes)
-        self._show(model, support, learner.progress(), history)
+        self._show(model, support, codes, learner.progress(), history)
 
-    def _show(self, model: KernelModel, support: Ints, progress: Progress, history: list[dict[str, Any]]) -> None:
+    def _show(
+        self, model: KernelModel, support: Ints, codes: Ints, progress: Progress, history: list[dict[str, Any]]
+    ) -> None:
         """Set what a fitted estimator has."""
-        alpha = model.coefficients
         self.model_, self.support_ = model, support
-        self.support_vectors_, self.dual_coef_, self.intercept_ = model.support_vectors, alpha, model.intercepts
-        self.n_support_ = np.array([np.sum(alpha[0] < 0), np.sum(alpha[0] > 0)], np.int32)
+        self.support_vectors_, self.dual_coef_ = model.support_vectors, model.coefficients
+        self.intercept_ = model.intercepts
+        self.n_support_ = np.bincount(codes, minlength=len(model.classes)).astype(np.int32)
         self.n_iter_, self.kernel_evaluations_ = progress.steps, progress.evaluations
         self.history_ = history
 

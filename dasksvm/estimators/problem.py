@@ -13,15 +13,15 @@ from dasksvm.data.sources import Labels, MemoryLabels, Source
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows and labels of two classes.
+    """Rows and labels.
 
     Attributes
     ----------
     source : Source
     columns : Labels
-        Class numbers 0 and 1, and weights.
-    classes : ndarray of shape (2,)
-    counts : ndarray of int64, shape (2,)
+        Class numbers and weights.
+    classes : ndarray of shape (c,)
+    counts : ndarray of int64, shape (c,)
         Rows of each class.
     """
 
@@ -33,14 +33,16 @@ class Problem:
     def boxes(self, C: float, class_weight: Any) -> NDArray[np.float64]:
         """Fold C and the weight of each class into one box a class."""
         if class_weight == "balanced":
-            return float(C) * np.asarray(self.counts.sum() / (2.0 * np.maximum(self.counts, 1)), np.float64)
+            return float(C) * np.asarray(
+                self.counts.sum() / (len(self.classes) * np.maximum(self.counts, 1.0)), np.float64
+            )
         return boxes_of(self.classes, C, class_weight)
 
 
 def boxes_of(classes: NDArray[Any], C: float, class_weight: dict[Any, float] | None) -> NDArray[np.float64]:
     """Fold C and the weight of each class into one box a class."""
     if class_weight is None:
-        return np.full(2, float(C))
+        return np.full(len(classes), float(C))
     return float(C) * np.asarray(compute_class_weight(class_weight, classes=classes, y=classes), np.float64)
 
 
@@ -50,7 +52,7 @@ def in_memory(source: Source, y: NDArray[Any], classes: NDArray[Any], sample_wei
         raise ValueError(f"X has {sum(source.chunks)} rows, but y has {len(y)}.")
     codes = np.searchsorted(classes, y)
     weight = None if sample_weight is None else _check_weights(sample_weight, len(y))
-    return Problem(source, MemoryLabels(codes, weight), classes, np.bincount(codes, minlength=2))
+    return Problem(source, MemoryLabels(codes, weight), classes, np.bincount(codes, minlength=len(classes)))
 
 
 def _check_weights(sample_weight: Any, count: int) -> NDArray[np.float64]:

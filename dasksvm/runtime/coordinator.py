@@ -227,7 +227,7 @@ class Coordinator:
             form=examples.form,
             chunks=examples.source.chunks,
             base=examples.base,
-            boxes=examples.boxes,
+            coding=examples.coding,
             source=examples.source if reads else None,
             columns=examples.columns if reads else None,
         )
@@ -243,9 +243,11 @@ class Coordinator:
             members, generation = plan.view.members, plan.view.generation
             if members is not None and len(members) >= len(stores.get(generation, ())):
                 stores[generation] = members
-            labels = self.examples.labels(plan.rows) if isinstance(self.examples.source, DaskSource) else None
+            targets = self.examples.targets(plan.rows) if isinstance(self.examples.source, DaskSource) else None
             slots = 0 if members is None else len(members)
-            orders.append(Order(plan.sequence, plan.rows, replace(plan.view, members=None), slots, labels, plan.choice))
+            orders.append(
+                Order(plan.sequence, plan.rows, replace(plan.view, members=None), slots, targets, plan.choice)
+            )
         missing = {
             generation: members.part(held.get(generation, 0), len(members))
             for generation, members in stores.items()

@@ -76,7 +76,7 @@ class Replica:
         about = self.introduction
         source: Any = about.source if about.source is not None else _Blocks(about.chunks, blocks)
         columns: Any = about.columns
-        return Examples(source, about.form, columns, about.boxes, about.base)
+        return Examples(source, about.form, columns, about.coding, about.base)
 
 
 class _Blocks(ChunkedRows):

@@ -34,12 +34,12 @@ def score_batches(post: Post, sequences: tuple[int, ...], blocks: dict[int, Any]
     reading = tiling = 0.0
     for order, plan in zip(*pulled, strict=True):
         before = perf_counter()
-        sign, bound = examples.labels(plan.rows) if order.labels is None else order.labels
+        targets = examples.targets(plan.rows) if order.targets is None else order.targets
         features = examples.features(plan.rows)
         read = perf_counter()
         with one_thread():
             kernel = replica.introduction.kernel
-            batches.append(execute(plan, kernel, features, sign, bound, replica.workspaces.mine()))
+            batches.append(execute(plan, kernel, features, targets, replica.workspaces.mine()))
         reading += read - before
         tiling += perf_counter() - read
     return Scored(get_worker().address, batches, pulling, reading, tiling)

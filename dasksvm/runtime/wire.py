@@ -3,14 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Form, Labels, Source
 from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.intermediate import Finished
 from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.messages import CandidateBatch, Choice, Progress, View
+from dasksvm.solver.messages import CandidateBatch, Choice, Progress, Targets, View
 from dasksvm.timings import Timings
 
 
@@ -43,8 +41,7 @@ class Introduction:
         Rows of each chunk of the data.
     base : int
         Id of the first row.
-    boxes : ndarray of shape (2,)
-        C of each class.
+    coding : Coding
     source, columns : Source and Labels, or None
         Rows and labels that a worker reads by itself; None where they come with each task.
     """
@@ -53,7 +50,7 @@ class Introduction:
     form: Form
     chunks: tuple[int, ...]
     base: int
-    boxes: NDArray[np.float64]
+    coding: Coding
     source: Source | None
     columns: Labels | None
 
@@ -69,8 +66,8 @@ class Order:
     view : View
     slots : int
         Slots of the view's generation that it may refer to.
-    labels : pair of ndarrays of shape (1, m), or None
-        Signs and boxes, where the worker cannot read them.
+    targets : Targets or None
+        What the rows should become, where the worker cannot read it.
     choice : Choice or None
     """
 
@@ -78,7 +75,7 @@ class Order:
     rows: Ints
     view: View
     slots: int
-    labels: tuple[NDArray[np.float64], NDArray[np.float64]] | None
+    targets: Targets | None
     choice: Choice | None
 
 

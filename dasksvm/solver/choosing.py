@@ -10,7 +10,7 @@ from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels import BLOCK_ROWS, Kernel
 from dasksvm.solver.memory import Workspace
-from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
+from dasksvm.solver.messages import CandidateBatch, ScorePlan, Targets, View
 from dasksvm.solver.selection import AUTOACTIVE, GRADIENT, NEAR_ENOUGH
 from dasksvm.solver.tiles import margins, score
 
@@ -22,21 +22,20 @@ def execute(
     plan: ScorePlan,
     kernel: Kernel,
     features: Features,
-    sign: NDArray[np.float64],
-    bound: NDArray[np.float64],
+    targets: Targets,
     workspace: Workspace,
 ) -> CandidateBatch:
     """Do what a plan asks: score its examples, or choose among them and score those that were chosen; arguments as of `score`."""
     if plan.choice is None:
-        return score(plan, kernel, features, sign, bound, workspace)
-    chosen, sampled, scored = best_of_groups(plan, kernel, features, sign, workspace)
+        return score(plan, kernel, features, targets, workspace)
+    chosen, sampled, scored = best_of_groups(plan, kernel, features, targets, workspace)
     few = replace(plan, rows=plan.rows[chosen], choice=None)
-    batch = score(few, kernel, features.take(chosen), sign[:, chosen], bound[:, chosen], workspace)
+    batch = score(few, kernel, features.take(chosen), targets.take(chosen), workspace)
     return replace(batch, evaluations=batch.evaluations + scored * len(plan.view.order), sampled=sampled)
 
 
 def best_of_groups(
-    plan: ScorePlan, kernel: Kernel, features: Features, sign: NDArray[np.float64], workspace: Workspace
+    plan: ScorePlan, kernel: Kernel, features: Features, targets: Targets, workspace: Workspace
 ) -> tuple[Ints, int, int]:
     """Choose the best candidate of each group.
 
@@ -66,7 +65,11 @@ def best_of_groups(
         rows = features.part(part.start, part.stop)
         found = margins(kernel, rows, view.members, view.alpha, view.order, workspace)
         decision = found + bias(view)[:, None]
-        measure = decision * sign[:, part] if choice.criterion == GRADIENT else np.abs(decision)
+        if choice.criterion == GRADIENT:
+            sign = targets.sign[:, part]
+            measure = np.where(sign == 0, np.inf, decision * sign)
+        else:
+            measure = np.abs(decision)
         values = np.concatenate([values, measure.min(axis=0)])
         close = np.concatenate([close, (np.abs(decision) < near[:, None]).any(axis=0)])
         ends = group_ends(close, choice.size, NEAR_ENOUGH if adaptive else choice.size, choice.groups)

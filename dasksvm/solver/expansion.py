@@ -64,6 +64,7 @@ class Expansion:
         self.cache = empty_cache(0, PAGE, np.dtype(np.float32))
         self.store: FeatureStore | None = None
         self.example: Ints = np.zeros(PAGE, np.int64)
+        self.code: Ints = np.zeros(PAGE, np.int64)
         self.evaluations = self.generation = 0
         self._workspace = Workspace()
 
@@ -90,7 +91,7 @@ class Expansion:
     def support(self, alpha: NDArray[np.float64]) -> Ints:
         """Places of the support vectors of coefficients of shape (P, V), ordered by class and example."""
         places = np.flatnonzero(np.any(alpha != 0.0, axis=0))
-        ordered: Ints = places[np.lexsort((self.example[places], self.working.sign[0, places]))]
+        ordered: Ints = places[np.lexsort((self.example[places], self.code[places]))]
         return ordered
 
     def arrivals(self) -> Ints:
@@ -122,7 +123,8 @@ class Expansion:
         if need > len(self.working.slot):
             places = blocks_of(max(need, len(self.working.slot) * 3 // 2)) * PAGE
             self.working = widened_working(self.working, places)
-            self.example = np.concatenate([self.example, np.zeros(places - len(self.example), np.int64)])
+            more = np.zeros(places - len(self.example), np.int64)
+            self.example, self.code = np.concatenate([self.example, more]), np.concatenate([self.code, more])
         self.cache = widened_cache(self.cache, len(self.working.slot), len(result.rows))
 
     def batch(self, result: CandidateBatch, arrivals: Ints, known: Ints) -> Batch:
@@ -261,7 +263,8 @@ class Expansion:
         places, rows = self._arrived(batch)
         if len(places):
             self.working.slot[places] = self.store.append(result.features.take(rows))
-            self.example[places] = result.examples[np.flatnonzero(result.row_of >= 0)[rows]]
+            at = np.flatnonzero(result.row_of >= 0)[rows]
+            self.example[places], self.code[places] = result.examples[at], result.codes[at]
         live = live_places(self.working)
         if len(self.store) > max(5 * len(live) // 4, PAGE):
             self.store = FeatureStore(self.members().take(self.working.slot[live]))

@@ -27,8 +27,8 @@ class Finished(Message):
     alpha : ndarray of float64, shape (P, S)
     features : Features
         Of the S support vectors.
-    examples : ndarray of int64, shape (S,)
-        Their ids.
+    codes, examples : ndarray of int64, shape (S,)
+        Their classes and ids.
     extremes : ndarray of float64, shape (P, 2)
         g_max and g_min of paper 1, equation 10.
     """
@@ -36,6 +36,7 @@ class Finished(Message):
     progress: Progress
     alpha: NDArray[np.float64]
     features: Features
+    codes: Ints
     examples: Ints
     extremes: NDArray[np.float64]
 
@@ -92,4 +93,4 @@ def copying(learner: Learner, each: Map = map) -> Generator[None, None, Finished
         dual=np.array([now.dual for now in copies]),
     )
     features = s.members().take(s.working.slot[places])
-    return Finished(progress, alpha[:, places], features, s.example[places], extremes)
+    return Finished(progress, alpha[:, places], features, s.code[places], s.example[places], extremes)

@@ -29,6 +29,7 @@ from dasksvm.solver.messages import (
 )
 from dasksvm.solver.selection import AS_GIVEN, RANDOM, TOLERATED_GROWTH, Pools, RandomOrder
 from dasksvm.solver.settings import Settings
+from dasksvm.solver.tiles import excess
 from dasksvm.solver.working import dual_objective
 
 LEAST_BATCH, LARGEST_BATCH = 64, 500
@@ -227,10 +228,8 @@ class Learner:
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
         s = self.expansion
         if self.settings.epochs == 0 and self.phase == "online":
-            view = plan.view
-            gradient = result.sign - result.margins
-            above, below = gradient - view.bottom[:, None], view.top[:, None] - gradient
-            self.excess[result.examples - self.order.base] = np.where(result.sign > 0, above, below).max(axis=0)
+            violated = np.where(result.bound > 0, excess(plan.view, result.sign, result.margins), -np.inf)
+            self.excess[result.examples - self.order.base] = violated.max(axis=0)
         s.make_room(result)
         batch = s.batch(
             result, arrivals, s.known(result.examples, self.seeds if self.strangers and self.epoch == 0 else None)
@@ -268,12 +267,12 @@ class Learner:
         )
         return min(TOLERATED_GROWTH * members / settings.lookahead, room)
 
-    def solution(self) -> tuple[NDArray[np.float64], NDArray[np.float64], Ints, Ints]:
-        """Give the support vectors, ordered by class and example: α and sign (P, S), examples and slots (S,)."""
+    def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
+        """Give the support vectors, ordered by class and example: α (P, S), classes, examples and slots (S,)."""
         s = self.expansion
         alpha = np.array([now.alpha for now in self.finishing])
         places = s.support(alpha)
-        return alpha[:, places], s.working.sign[:, places], s.example[places], s.working.slot[places]
+        return alpha[:, places], s.code[places], s.example[places], s.working.slot[places]
 
     # Finishing
 

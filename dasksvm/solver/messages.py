@@ -1,7 +1,7 @@
 """What crosses the wall between the learner and whoever executes its plans. Every array in a message is read-only."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +118,26 @@ class RowsPlan(Message):
     order: Ints
 
 
+class Targets(NamedTuple):
+    """What m examples should become in P problems.
+
+    Attributes
+    ----------
+    codes : ndarray of int64, shape (m,)
+        Number of each example's class.
+    sign, bound : ndarray of float64, shape (P, m)
+        Label ±1 and C_i in each problem; C_i is 0 where an example takes no part.
+    """
+
+    codes: Ints
+    sign: NDArray[np.float64]
+    bound: NDArray[np.float64]
+
+    def take(self, chosen: Ints) -> "Targets":
+        """Give those of some of the examples."""
+        return Targets(self.codes[chosen], self.sign[:, chosen], self.bound[:, chosen])
+
+
 @dataclass(frozen=True)
 class CandidateBatch(Message):
     """The answer to a ScorePlan: m examples, K of which can still enter S.
@@ -126,8 +146,8 @@ class CandidateBatch(Message):
     ----------
     sequence : int
     examples : ndarray of int64, shape (m,)
-    sign, bound : ndarray of float64, shape (P, m)
-        Label ±1 and C_i in each problem.
+    codes, sign, bound : ndarray of shape (m,), (P, m) and (P, m)
+        See `Targets`.
     margins : ndarray of float64, shape (P, m)
         Σ α K, without the bias, at the plan's version.
     row_of : ndarray of int64, shape (m,)
@@ -146,6 +166,7 @@ class CandidateBatch(Message):
 
     sequence: int
     examples: Ints
+    codes: Ints
     sign: NDArray[np.float64]
     bound: NDArray[np.float64]
     margins: NDArray[np.float64]

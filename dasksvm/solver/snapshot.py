@@ -50,7 +50,7 @@ def state(learner: Learner) -> State:
     out["order.seed"] = learner.order.seed
     out["order.base"] = learner.order.base
     out["seeds"] = learner.seeds
-    out["example"] = s.example
+    out["example"], out["code"] = s.example, s.code
     out["extremes"] = learner.extremes
     out["excess"] = learner.excess
     out["queue"] = np.zeros(0, np.int64) if learner.queue is None else learner.queue
@@ -89,7 +89,7 @@ def restore(settings: Settings, state: State) -> Learner:
     s.evaluations, s.generation = state["expansion.evaluations"], state["expansion.generation"]
     chunks = tuple(int(rows) for rows in state["order.chunks"])
     learner.order = RandomOrder(chunks, state["order.seed"], state["order.base"])
-    learner.seeds, s.example = state["seeds"], state["example"].copy()
+    learner.seeds, s.example, s.code = state["seeds"], state["example"].copy(), state["code"].copy()
     learner.extremes = state["extremes"].copy()
     learner.excess = state["excess"].copy()
     learner.queue = None if state["whole"] else state["queue"].copy()

@@ -11,7 +11,7 @@ from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels import Kernel, column_blocks
 from dasksvm.solver.memory import Workspace
-from dasksvm.solver.messages import CandidateBatch, MemberRows, RowsPlan, ScorePlan
+from dasksvm.solver.messages import CandidateBatch, MemberRows, RowsPlan, ScorePlan, Targets, View
 
 PIECE = 64
 Map = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
@@ -21,8 +21,7 @@ def score(
     plan: ScorePlan,
     kernel: Kernel,
     features: Features,
-    sign: NDArray[np.float64],
-    bound: NDArray[np.float64],
+    targets: Targets,
     workspace: Workspace,
 ) -> CandidateBatch:
     """Compute the tile of a batch and keep the rows of the examples that can still enter S.
@@ -33,21 +32,21 @@ def score(
     kernel : Kernel
     features : Features
         Of the plan's m examples, in its order.
-    sign, bound : ndarray of float64, shape (P, m)
-        Their labels ±1 and boxes C_i.
+    targets : Targets
+        Of the same examples.
     workspace : Workspace
         Lends the rows of the result.
     """
     view = plan.view
+    codes, sign, bound = targets
     rows = workspace.loan((len(features), len(view.order)), features.dtype)
     margins = np.zeros(sign.shape)
     for left, right in column_blocks(*rows.shape[::-1]):
         assert view.members is not None
         kernel.block(features, view.members.take(view.order[left:right], workspace), rows, left)
         _add_margins(rows, left, right, view.alpha, margins)
-    gradient = sign - margins
-    excess = np.where(sign > 0, gradient - view.bottom[:, None], view.top[:, None] - gradient)
-    able = (bound > 0) & ((excess > view.tau - view.slack[:, None]) | np.isinf(excess))
+    violated = excess(view, sign, margins)
+    able = (bound > 0) & ((violated > view.tau - view.slack[:, None]) | np.isinf(violated))
     kept = np.flatnonzero(able.any(axis=0))
     row_of = np.full(len(features), -1, np.int64)
     row_of[kept] = np.arange(len(kept))
@@ -56,15 +55,22 @@ def score(
     return CandidateBatch(
         sequence=plan.sequence,
         examples=plan.rows,
+        codes=codes,
         sign=sign,
         bound=bound,
         margins=margins,
         row_of=row_of,
         features=features if everything else features.take(kept),
         rows=rows[: len(kept)],
-        scored=excess[:, kept],
+        scored=violated[:, kept],
         evaluations=rows.size,
     )
+
+
+def excess(view: View, sign: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far examples violate with the extreme members, shape (P, m); inf while a class is missing."""
+    gradient = sign - margins
+    return np.where(sign > 0, gradient - view.bottom[:, None], view.top[:, None] - gradient)
 
 
 def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map = map) -> MemberRows:
