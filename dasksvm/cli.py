@@ -176,6 +176,13 @@ def info(path: str) -> None:
 @click.option("--max-examples", type=click.IntRange(1), help="Examples after which the run ends with what it has.")
 @click.option("--max-support", type=click.IntRange(2), help="Support vectors at which it does.")
 @click.option("--class-weight", type=click.Choice(["balanced"]))
+@click.option(
+    "--decision-function-shape",
+    type=click.Choice(["ovr", "ovo"]),
+    default="ovr",
+    show_default=True,
+    help="Of more than two classes: each against the rest, or pairs.",
+)
 @click.option("--cache-size", default=1000.0, show_default=True, help="Megabytes for kernel rows.")
 @click.option("--max-time", type=float, help="Seconds after which it does.")
 @click.option("--seed", default=0, show_default=True, help="Decides the order of the examples.")

@@ -11,7 +11,7 @@ from dasksvm.solver.directions import weighted_sum
 from dasksvm.solver.jit import njit
 
 # Fields of Batch.at
-CANDIDATE, STAGE, PROBLEM, REPEAT, FIRST_EVENT, MISSING, STEPS, SEEN, PLACE = range(9)
+CANDIDATE, STAGE, PROBLEM, REPEAT, FIRST_EVENT, MISSING, STEPS, SEEN, PLACE, ENTERED = range(10)
 
 
 class Batch(NamedTuple):
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
         Pages of the row of the candidate at hand, -1 where it has none.
     event_row : ndarray of int64, shape (K,)
         Candidate row of each insertion of this batch.
-    at : ndarray of int64, shape (9,)
+    at : ndarray of int64, shape (10,)
         Where the batch stands.
     """
 

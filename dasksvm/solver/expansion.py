@@ -137,7 +137,7 @@ class Expansion:
         fresh = self.kernel.tile(result.features, self.members(), w.slot[changed], workspace=self._workspace)
         mates = self.kernel.tile(result.features, result.features)
         self.evaluations += fresh.size + mates.size
-        at = np.zeros(9, np.int64)
+        at = np.zeros(10, np.int64)
         at[FIRST_EVENT] = self.cache.size[EVENTS]
         return Batch(
             rows=result.rows,

@@ -11,6 +11,7 @@ import numpy as np
 
 from dasksvm.solver.batch import (
     CANDIDATE,
+    ENTERED,
     MISSING,
     PLACE,
     PROBLEM,
@@ -133,6 +134,7 @@ def _meet(w: Any, cache: Any, batch: Any, rules: Any) -> None:  # pragma: no cov
         w.diagonal[place] = batch.self_kernel[k]
         keep(cache, batch, k, place)
     at[PLACE] = place
+    at[ENTERED] += 1
     for p in range(len(w.alpha)):
         if batch.enters[p]:
             insert(w, p, place, batch.sign[p, c], batch.bound[p, c], batch.gradient[p])

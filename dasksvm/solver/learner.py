@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver import lasvm
-from dasksvm.solver.batch import FIRST_EVENT, MISSING, SEEN, STEPS, release
-from dasksvm.solver.cache import EVENTS
+from dasksvm.solver.batch import ENTERED, MISSING, SEEN, STEPS, release
 from dasksvm.solver.choosing import near_boundary
 from dasksvm.solver.expansion import Each, Expansion
 from dasksvm.solver.features import Ints
@@ -244,7 +243,7 @@ class Learner:
         s.store_new(result, batch)
         self.seen += int(batch.at[SEEN]) if self.phase == "online" else 0
         self.steps += int(batch.at[STEPS])
-        self.changed |= bool(s.cache.size[EVENTS] > batch.at[FIRST_EVENT])
+        self.changed |= bool(batch.at[ENTERED])
         drifts = [row[np.isfinite(row)] for row in batch.drift]
         if self.pools is not None and plan.choice is not None:
             far = near_boundary(plan.view)[:, None]
