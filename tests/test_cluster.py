@@ -61,6 +61,20 @@ def test_converged_run_with_checking_is_the_same(data):
         assert digest(solver(client=client, **settings).fit(data)) == digest(expected)
 
 
+@pytest.mark.parametrize("shape", ["ovr", "ovo"])
+def test_several_classes_give_the_local_model(tmp_path, shape):
+    rows = np.random.default_rng(0).normal(size=(1500, 10)).astype(np.float32)
+    names = np.array(["far", "left", "near", "right"])[2 * (rows[:, 0] > 0) + (np.abs(rows[:, 1]) > 0.7)]
+    data = Dataset.create(tmp_path / "four", rows, names, chunk_rows=400, random_state=0)
+    expected = solver(decision_function_shape=shape, cache_size=2).fit(data)
+    with cluster() as client:
+        for given in ((data,), data.as_dask()):
+            model = solver(decision_function_shape=shape, cache_size=2, client=client).fit(*given)
+            assert history(model) == history(expected)
+        assert digest(solver(decision_function_shape=shape, cache_size=2, client=client).fit(data)) == digest(expected)
+        assert np.array_equal(model.predict(data).compute(), expected.predict(data.as_dask()[0].compute()))
+
+
 def test_filter_and_small_cache_do_not_matter_to_agreement(data):
     settings = {"cache_size": 2, "C": 50.0, "second_order": True}
     expected = solver(**settings).fit(data)
