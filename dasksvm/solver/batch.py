@@ -1,141 +1,243 @@
-"""A batch on its way through S, and the kernel rows of those who enter.
+"""A batch on its way through S.
 
-The row of a candidate is assembled in pages of the cache, from the tile, from the values against the members that came
-since, and from its mates; if the candidate enters S, the pages are its cached row.
+While a batch is processed its candidates stand in *seats* behind the places of S, and their rows beside the cache: what they
+have in common with S as rows of `rows` and, for the rows of the members, of `columns`; what they have with each other in
+`mates`. Nothing of this changes meanwhile, so that the problems can be solved side by side. Those who are members of some
+problem at the end get places of their own.
 """
 
 from typing import Any, NamedTuple
 
-from dasksvm.solver.cache import EVENTS, PAGE, link_newest, spare_page
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.cache import (
+    CLOCK,
+    PAGE,
+    blocks_of,
+    drop_stale,
+    extend,
+    keep_rows,
+    renew,
+    write_columns,
+)
 from dasksvm.solver.directions import weighted_sum
+from dasksvm.solver.expansion import Expansion
+from dasksvm.solver.features import FeatureStore, Floats, Ints
 from dasksvm.solver.jit import njit
+from dasksvm.solver.messages import CandidateBatch
+from dasksvm.solver.working import live_places, settle
 
 # Fields of Batch.at
-CANDIDATE, STAGE, PROBLEM, REPEAT, FIRST_EVENT, MISSING, STEPS, SEEN, PLACE, ENTERED = range(10)
+CANDIDATE, STAGE, REPEAT, MISSING, STEPS, SEEN, PLACE, ENTERED, FIELDS = range(9)
+# Rows unused while S takes in as many members as it has places are dropped.
+STALE = 1
+# Lines to transpose, rows that take in columns, and rows whose sums are made, from which on a second thread is worth it.
+SHARED_LINES, SHARED_ROWS, SHARED_SUMS = 1024, 1000, 64
+# Places whose columns are written together.
+LINES = 16
 
 
 class Batch(NamedTuple):
-    """A batch of m examples, K of them with kernel rows, scored against V places, of which F places changed since.
+    """A batch of m examples, K of them with kernel rows, against V places.
 
     Attributes
     ----------
-    rows : ndarray of shape (K, V)
-        Kernel rows against the places of the version the batch was scored against.
-    fresh, fresh_places : ndarray of shape (K, F) and (F,)
-        Kernel values against the members that came since, and their places.
+    rows, columns : ndarray of shape (K, V) and (V, K)
+        Kernel values of the candidates with the places in use.
     mates : ndarray of shape (K, K)
         Kernel values among the candidates.
+    base : int
+        The first seat, at the start of a block.
     row_of : ndarray of int64, shape (m,)
-        Row of each example; -1 where it was filtered.
-    known, known_slot : ndarray of int64, shape (m,)
-        Place and slot of the example if it was a member when the batch came, else -1.
+        Candidate of each example; -1 where it was filtered.
+    chosen : ndarray of int64, shape (K,)
+        Which of the rows that came are the candidates'; the others cannot enter any more.
+    known : ndarray of int64, shape (m,)
+        Place of the example if it is a member, else -1.
     sign, bound : ndarray of shape (P, m)
         Label ±1 and C_i.
-    self_kernel : ndarray of float64, shape (K,)
-        K(x, x).
-    scored, drift : ndarray of float64, shape (P, K)
-        How far each candidate violated when it was scored; how much more it does now (written).
-    margin : ndarray of float64, shape (P, K)
-        The label times the decision value of each candidate when it was processed; nan where it was not (written).
-    gradient, enters : ndarray of shape (P,)
-        Of the candidate at hand (written).
-    hand : ndarray of int32, shape (B,)
-        Pages of the row of the candidate at hand, -1 where it has none.
-    event_row : ndarray of int64, shape (K,)
-        Candidate row of each insertion of this batch.
-    at : ndarray of int64, shape (10,)
-        Where the batch stands.
+    excess : ndarray of float64, shape (P, rows that came)
+        How far each violated when the batch came.
+    moved : ndarray of float64, shape (P, K)
+        How much more each candidate did when it was processed; nan where it was not (written).
+    at : ndarray of int64, shape (P, FIELDS)
+        Where the batch stands in each problem.
     """
 
     rows: Any
-    fresh: Any
-    fresh_places: Any
+    columns: Any
     mates: Any
+    base: int
     row_of: Any
+    chosen: Any
     known: Any
-    known_slot: Any
     sign: Any
     bound: Any
-    self_kernel: Any
-    scored: Any
-    drift: Any
-    margin: Any
-    gradient: Any
-    enters: Any
-    hand: Any
-    event_row: Any
+    excess: Any
+    moved: Any
     at: Any
 
 
+def begin(
+    expansion: Expansion, result: CandidateBatch, arrivals: Ints, known: Ints, least: NDArray[np.float64]
+) -> Batch:
+    """Complete a batch that was scored when the members were `arrivals`, so that it can be processed.
+
+    Candidates that violate by no more than `least`, of shape (P,), in any problem are left out.
+    """
+    w = expansion.working
+    changed = np.flatnonzero(expansion.arrival[: len(arrivals)] != arrivals)
+    changed = np.concatenate([changed, np.arange(len(arrivals), expansion.places)])
+    changed = changed[w.holders[changed] > 0]
+    fresh = expansion.kernel.tile(result.features, expansion.members(), w.slot[changed], workspace=expansion.workspace)
+    excess, gradient = _excess(expansion, result, arrivals, changed, fresh)
+    at = np.flatnonzero(result.row_of >= 0)
+    out = (known[at] >= 0) & w.member[:, known[at]]
+    able = (result.bound[:, at] > 0) & ~out & ((excess > least[:, None]) | np.isinf(excess))
+    chosen = np.flatnonzero(able.any(axis=0))
+    count, problems, dtype = len(chosen), len(w.alpha), result.rows.dtype
+    if count > PAGE:
+        raise ValueError(f"a batch has {count} candidates, at most {PAGE} can be processed together")
+    candidates = result.features.take(chosen)
+    mates = expansion.kernel.tile(candidates, candidates)
+    expansion.evaluations += fresh.size + mates.size
+    rows = expansion.workspace.array("rows", (count, expansion.places), dtype)
+    columns = expansion.workspace.array("columns", (expansion.places, count), dtype)
+    expansion.share(
+        lambda part: complete(result.rows, fresh, changed, chosen, rows, columns, *part), expansion.places, SHARED_LINES
+    )
+    base = blocks_of(expansion.places) * PAGE
+    w.diagonal[base : base + count] = expansion.kernel.diagonal(candidates)
+    w.g[:, base : base + count] = gradient[:, chosen]
+    np.fill_diagonal(mates, w.diagonal[base : base + count])
+    row_of = np.full(len(known), -1, np.int64)
+    row_of[at[chosen]] = np.arange(count)
+    return Batch(
+        rows=rows,
+        columns=columns,
+        mates=mates,
+        base=base,
+        row_of=row_of,
+        chosen=chosen,
+        known=known,
+        sign=result.sign,
+        bound=result.bound,
+        excess=excess,
+        moved=np.full((problems, count), np.nan),
+        at=np.zeros((problems, FIELDS), np.int64),
+    )
+
+
+def _excess(
+    expansion: Expansion, result: CandidateBatch, arrivals: Ints, changed: Ints, fresh: Floats
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How far the rows that came violate now, and their gradients, each of shape (P, rows)."""
+    w = expansion.working
+    unchanged = w.alpha[:, : len(arrivals)].copy()
+    unchanged[:, changed[changed < len(arrivals)]] = 0.0
+    moved = np.ascontiguousarray(w.alpha[:, changed])
+    found = np.empty((len(w.alpha), len(result.rows)))
+    expansion.share(
+        lambda part: decide(result.rows, fresh, unchanged, moved, found, *part), len(result.rows), SHARED_SUMS
+    )
+    sign = result.sign[:, result.row_of >= 0]
+    gradient = sign - found
+    top, bottom = w.top.max(axis=1)[:, None], w.bottom.min(axis=1)[:, None]
+    return np.where(sign > 0, gradient - bottom, top - gradient), gradient
+
+
+def absorb(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
+    """End a batch: who left loses place and row; who came gets a place, a slot, a row and a column in the rows of all others.
+
+    Rows out of use are dropped; the store is compacted when a fifth of it is dead.
+    """
+    assert expansion.store is not None
+    cache, w = expansion.cache, expansion.working
+    expansion.vacate()
+    renew(cache)
+    drop_stale(cache, max(expansion.places // STALE, PAGE))
+    seats, places = settle(w, batch.base, len(batch.mates))
+    rows = extend(cache, expansion.places)
+    expansion.share(
+        lambda part: write_columns(cache, rows[slice(*part)], places, batch.columns, seats), len(rows), SHARED_ROWS
+    )
+    came = batch.chosen[seats]
+    at = np.flatnonzero(result.row_of >= 0)[came]
+    expansion.example[places], expansion.code[places] = result.examples[at], result.codes[at]
+    expansion.arrival[places] = cache.size[CLOCK] + np.arange(len(places))
+    cache.size[CLOCK] += len(places)
+    keep_rows(cache, places, batch.rows, batch.mates, seats, expansion.places)
+    if len(places):
+        w.slot[places] = expansion.store.append(result.features.take(came))
+    live = live_places(w)
+    if len(expansion.store) > max(5 * len(live) // 4, PAGE):
+        expansion.store = FeatureStore(expansion.members().take(w.slot[live]))
+        expansion.generation += 1
+        w.slot[:] = 0
+        w.slot[live] = np.arange(len(live))
+
+
 @njit()
-def assemble(w: Any, cache: Any, batch: Any, k: int) -> None:  # pragma: no cover
-    """Complete a candidate's row to the present places, in the pages at hand."""
-    pages, hand = cache.pages, batch.hand
-    for block in range(-(-(w.size[0] + 1) // PAGE)):
-        if hand[block] < 0:
-            hand[block] = spare_page(cache)
-    width = batch.rows.shape[1]
-    row = batch.rows[k]
+def decide(
+    scored: Any, fresh: Any, unchanged: Any, changed: Any, out: Any, first: int, last: int
+) -> None:  # pragma: no cover
+    """Σ α_s K_s of some rows: out[:, first:last], for α of the members that are as they were scored, and of the others."""
+    width = scored.shape[1]
+    for k in range(first, last):
+        for p in range(len(out)):
+            out[p, k] = weighted_sum(changed[p], fresh[k])
     for start in range(0, width, PAGE):
-        part = row[start : min(start + PAGE, width)]
-        pages[hand[start // PAGE]][: len(part)] = part
-    for f in range(len(batch.fresh_places)):
-        place = batch.fresh_places[f]
-        pages[hand[place // PAGE], place % PAGE] = batch.fresh[k, f]
-    first = batch.at[FIRST_EVENT]
-    for e in range(first, cache.size[EVENTS]):
-        place = cache.event_place[e]
-        if cache.event_of[place] == e:
-            pages[hand[place // PAGE], place % PAGE] = batch.mates[k, batch.event_row[e - first]]
+        stop = min(start + PAGE, width)
+        for k in range(first, last):
+            row = scored[k][start:stop]
+            for p in range(len(out)):
+                out[p, k] += weighted_sum(unchanged[p][start:stop], row)
 
 
 @njit()
-def decision(w: Any, cache: Any, batch: Any, p: int) -> float:  # pragma: no cover
-    """Σ α_s K_s for the candidate at hand."""
-    alpha = w.alpha[p]
-    total = 0.0
-    places = w.size[0]
-    for start in range(0, places, PAGE):
-        weights = alpha[start : min(start + PAGE, places)]
-        total += weighted_sum(weights, cache.pages[batch.hand[start // PAGE]])
-    return total
+def complete(
+    scored: Any, fresh: Any, changed: Any, chosen: Any, rows: Any, columns: Any, first: int, last: int
+) -> None:  # pragma: no cover
+    """Fill rows[:, first:last] and columns[first:last] with what was scored, and with fresh values where members changed."""
+    for start in range(first, min(last, scored.shape[1]), LINES):
+        stop = min(start + LINES, last, scored.shape[1])
+        for k in range(len(chosen)):
+            source, row = scored[chosen[k]], rows[k]
+            for v in range(start, stop):
+                row[v] = source[v]
+                columns[v, k] = source[v]
+    for f in range(len(changed)):
+        v = changed[f]
+        if first <= v < last:
+            for k in range(len(chosen)):
+                rows[k, v] = fresh[chosen[k], f]
+                columns[v, k] = fresh[chosen[k], f]
+
+
+@njit(inline=True)
+def row_part(cache: Any, batch: Any, place: int, block: int) -> Any:  # pragma: no cover
+    """Give a block of a member's row, which must be present: of S's places, or, from `base` on, of the seats."""
+    if place >= batch.base:
+        k = place - batch.base
+        if block * PAGE == batch.base:
+            return batch.mates[k]
+        return batch.rows[k][block * PAGE : (block + 1) * PAGE]
+    if block * PAGE == batch.base:
+        return batch.columns[place]
+    return cache.pages[cache.table[place, block]]
+
+
+@njit(inline=True)
+def block_ends(batch: Any, block: int) -> Any:  # pragma: no cover
+    """Where a block of the working arrays begins, and where what is in use of it ends."""
+    start = block * PAGE
+    if start == batch.base:
+        return start, start + len(batch.mates)
+    return start, min(start + PAGE, batch.columns.shape[0])
 
 
 @njit()
-def keep(cache: Any, batch: Any, k: int, place: int) -> None:  # pragma: no cover
-    """Give the row at hand to a new member."""
-    event = cache.size[EVENTS]
-    batch.event_row[event - batch.at[FIRST_EVENT]] = k
-    cache.event_place[event], cache.event_of[place] = place, event
-    cache.size[EVENTS] = event + 1
-    cache.table[place, :] = batch.hand
-    batch.hand[:] = -1
-    cache.pages[cache.table[place, place // PAGE], place % PAGE] = batch.self_kernel[k]
-    cache.applied[place] = event + 1
-    link_newest(cache, place)
-
-
-@njit()
-def complete_new(cache: Any, batch: Any) -> None:  # pragma: no cover
-    """Complete the rows of those who entered in this batch by what they lack of each other."""
-    first, events = batch.at[FIRST_EVENT], cache.size[EVENTS]
-    for event in range(first, events):
-        place = cache.event_place[event]
-        if cache.event_of[place] != event or cache.applied[place] < 0:
-            continue
-        pages, mates = cache.table[place], batch.mates[batch.event_row[event - first]]
-        for e in range(cache.applied[place], events):
-            target = cache.event_place[e]
-            if cache.event_of[target] == e:
-                cache.pages[pages[target // PAGE], target % PAGE] = mates[batch.event_row[e - first]]
-        cache.applied[place] = events
-
-
-@njit()
-def release(cache: Any, batch: Any) -> None:  # pragma: no cover
-    """End a batch: give the pages at hand back."""
-    for block in range(len(batch.hand)):
-        if batch.hand[block] >= 0:
-            cache.free[cache.size[0]] = batch.hand[block]
-            cache.size[0] += 1
-            batch.hand[block] = -1
+def kernel_value(cache: Any, batch: Any, row: int, column: int) -> float:  # pragma: no cover
+    """K between two members; the row must be present."""
+    return np.float64(row_part(cache, batch, row, column // PAGE)[column % PAGE])

@@ -1,14 +1,9 @@
 """Kernel rows of the expansion, in pages, under a byte budget.
 
 A row holds K(member, every place); it is cut into pages of `PAGE` values, so that rows grow without being moved and a
-dropped row gives its memory to any other.
-
-The cache keeps a log of events: event e says which place a new member took. A row that is used in the middle of a batch
-takes in the events that it lacks, each from the new member's own row, by symmetry (`present`). At the end of a batch all
-cached rows take in what they lack, in strips of events, a cache line of each source at a time: a value then costs a few
-nanoseconds, and not a miss of the CPU's cache (`take_in`). Rows that nobody used for long are dropped first: to compute
-them again is cheaper. Rows are dropped in the order of their last use, so whenever a row is cached, the rows of all members
-that came since are cached too.
+dropped row gives its memory to any other. Between two batches every cached row is complete: at the end of a batch all of them
+take in the columns of the members that came (`write_columns`). Rows that nobody used for long are dropped: to compute them
+again is cheaper.
 """
 
 from typing import Any, NamedTuple
@@ -22,10 +17,8 @@ PAGE = 1024
 # Rows a multiple of 4096 bytes apart would share the same few sets of the CPU's cache.
 PAD = 16
 LEAST_ROWS = 16
-# New columns written at once, and the places that share a cache line of them.
-STRIP, LINE = 256, 16
 # Fields of RowCache.size
-UNUSED, EVENTS = 0, 1
+UNUSED, CLOCK = 0, 1
 
 
 class RowCache(NamedTuple):
@@ -37,28 +30,23 @@ class RowCache(NamedTuple):
         Kernel values, and padding.
     table : ndarray of int32, shape (places, blocks)
         Page of each block of a row, -1 where it has none.
-    applied : ndarray of int64, shape (places,)
-        Events that the row has taken in; -1 for a row that is not cached.
+    cached, touched : ndarray of bool, shape (places,)
+        Whether there is a row; whether it was used since the order of use was last brought up to date.
     used : ndarray of int64, shape (places,)
-        Events at the row's last use.
-    event_of : ndarray of int64, shape (places,)
-        The event with which the present member of a place came; -1 for a free place.
-    event_place : ndarray of int64, shape (events,)
-        Place of each event.
+        The clock at the row's last use.
     newer, older : ndarray of int64, shape (places + 1,)
         The order of use as a ring; its last entry is the ring's head.
     free : ndarray of int32, shape (pages,)
         Stack of unused pages.
     size : ndarray of int64, shape (2,)
-        Unused pages; events.
+        Unused pages; members that ever came.
     """
 
     pages: Any
     table: Any
-    applied: Any
+    cached: Any
+    touched: Any
     used: Any
-    event_of: Any
-    event_place: Any
     newer: Any
     older: Any
     free: Any
@@ -77,14 +65,13 @@ def empty_cache(budget: int, places: int, dtype: np.dtype[Any]) -> RowCache:
     return RowCache(
         pages=reserve((count, PAGE + PAD), dtype),
         table=np.full((places, blocks_of(places)), -1, np.int32),
-        applied=np.full(places, -1, np.int64),
+        cached=np.zeros(places, np.bool_),
+        touched=np.zeros(places, np.bool_),
         used=np.zeros(places, np.int64),
-        event_of=np.full(places, -1, np.int64),
-        event_place=np.zeros(0, np.int64),
         newer=ring,
         older=ring.copy(),
         free=np.arange(count, dtype=np.int32)[::-1].copy(),
-        size=np.array([count, 0, 0, 0]),
+        size=np.array([count, 0]),
     )
 
 
@@ -94,12 +81,9 @@ def _longer(array: Any, length: int, fill: int) -> Any:
     return longer
 
 
-def widened(cache: RowCache, places: int, events: int) -> RowCache:
-    """Make room for so many places, and for so many more events."""
-    old = len(cache.applied)
-    log = int(cache.size[EVENTS]) + events
-    if log > len(cache.event_place):
-        cache = cache._replace(event_place=_longer(cache.event_place, 2 * log, 0))
+def widened(cache: RowCache, places: int) -> RowCache:
+    """Make room for so many places."""
+    old = len(cache.cached)
     if places <= old:
         return cache
     table = np.full((places, blocks_of(places)), -1, np.int32)
@@ -120,9 +104,9 @@ def widened(cache: RowCache, places: int, events: int) -> RowCache:
     return cache._replace(
         pages=pages,
         table=table,
-        applied=_longer(cache.applied, places, -1),
+        cached=_longer(cache.cached, places, 0),
+        touched=_longer(cache.touched, places, 0),
         used=_longer(cache.used, places, 0),
-        event_of=_longer(cache.event_of, places, -1),
         newer=rings[0],
         older=rings[1],
         free=free,
@@ -140,7 +124,7 @@ def _unlink(cache: Any, place: int) -> None:  # pragma: no cover
 @njit()
 def link_newest(cache: Any, place: int) -> None:  # pragma: no cover
     """Enter a row into the order of use."""
-    cache.used[place] = cache.size[EVENTS]
+    cache.used[place] = cache.size[CLOCK]
     head = len(cache.newer) - 1
     after = cache.older[head]
     cache.older[head] = place
@@ -152,7 +136,7 @@ def link_newest(cache: Any, place: int) -> None:  # pragma: no cover
 @njit()
 def drop_row(cache: Any, place: int) -> None:  # pragma: no cover
     """Forget a row, if it is cached."""
-    if cache.applied[place] < 0:
+    if not cache.cached[place]:
         return
     for block in range(cache.table.shape[1]):
         page = cache.table[place, block]
@@ -160,24 +144,23 @@ def drop_row(cache: Any, place: int) -> None:  # pragma: no cover
             cache.free[cache.size[UNUSED]] = page
             cache.size[UNUSED] += 1
             cache.table[place, block] = -1
-    cache.applied[place] = -1
+    cache.cached[place] = cache.touched[place] = False
     _unlink(cache, place)
 
 
 @njit()
 def drop_rows(cache: Any, places: Any) -> None:  # pragma: no cover
-    """Forget the rows of members that have left, and that they ever came."""
+    """Forget the rows of members that have left."""
     for at in range(len(places)):
         drop_row(cache, places[at])
-        cache.event_of[places[at]] = -1
 
 
 @njit()
 def drop_stale(cache: Any, limit: int) -> None:  # pragma: no cover
-    """Forget the rows that were not used for `limit` events: to keep them complete costs more than they are worth."""
+    """Forget the rows that were not used while `limit` members came: to keep them complete costs more than they are worth."""
     head = len(cache.newer) - 1
     oldest = cache.newer[head]
-    while oldest != head and cache.size[EVENTS] - cache.used[oldest] > limit:
+    while oldest != head and cache.size[CLOCK] - cache.used[oldest] > limit:
         drop_row(cache, oldest)
         oldest = cache.newer[head]
 
@@ -205,9 +188,9 @@ def enter_rows(cache: Any, rows: Any, places: int) -> None:  # pragma: no cover
     """Make rows, whose values follow, the ones used last."""
     for at in range(len(rows)):
         place = rows[at]
-        if cache.applied[place] >= 0:
+        if cache.cached[place]:
             _unlink(cache, place)
-        cache.applied[place] = cache.size[EVENTS]
+        cache.cached[place] = True
         link_newest(cache, place)
         give_pages(cache, place, places)
 
@@ -243,27 +226,21 @@ def set_values(cache: Any, place: int, columns: Any, values: Any) -> None:  # pr
 
 
 @njit()
-def lacking(cache: Any, places: int) -> Any:  # pragma: no cover
-    """List the cached rows that lack events, ascending, with pages for all places: oldest rows make room."""
+def extend(cache: Any, places: int) -> Any:  # pragma: no cover
+    """List the cached rows, ascending, once they have pages for so many places: oldest rows make room."""
     for place in range(places):
-        if cache.applied[place] >= 0:
+        if cache.cached[place]:
             give_pages_or_drop(cache, place, places)
-    rows = np.empty(places, np.int64)
-    count = 0
-    for place in range(places):
-        if 0 <= cache.applied[place] < cache.size[EVENTS]:
-            rows[count] = place
-            count += 1
-    return rows[:count]
+    return np.flatnonzero(cache.cached[:places])
 
 
 @njit()
 def give_pages_or_drop(cache: Any, place: int, places: int) -> None:  # pragma: no cover
     """Give a row its pages; it may be the one that has to go."""
     for block in range(-(-places // PAGE)):
-        if cache.applied[place] >= 0 and cache.table[place, block] < 0:
+        if cache.cached[place] and cache.table[place, block] < 0:
             page = spare_page(cache)
-            if cache.applied[place] >= 0:
+            if cache.cached[place]:
                 cache.table[place, block] = page
             else:
                 cache.free[cache.size[UNUSED]] = page
@@ -271,73 +248,27 @@ def give_pages_or_drop(cache: Any, place: int, places: int) -> None:  # pragma: 
 
 
 @njit()
-def live_events(cache: Any, first: int) -> Any:  # pragma: no cover
-    """List the places of the members that came with event `first` or later and whose rows are cached."""
-    out = np.empty(cache.size[EVENTS] - first, np.int64)
-    count = 0
-    for e in range(first, cache.size[EVENTS]):
-        place = cache.event_place[e]
-        if cache.event_of[place] == e and cache.applied[place] >= 0:
-            out[count] = place
-            count += 1
-    return out[:count]
+def keep_rows(cache: Any, new: Any, rows: Any, mates: Any, chosen: Any, places: int) -> None:  # pragma: no cover
+    """Enter the rows of new members: rows[chosen], and mates[chosen, chosen] among themselves."""
+    for at in range(len(new)):
+        enter_rows(cache, new[at : at + 1], places)
+        write_rows(cache, new[at : at + 1], rows[chosen[at] : chosen[at] + 1])
+        set_values(cache, new[at], new, mates[chosen[at]][chosen])
 
 
 @njit()
-def take_in(cache: Any, rows: Any, targets: Any) -> None:  # pragma: no cover
-    """Write the columns of the new members `targets`, whose rows are complete, into other rows (ascending places).
-
-    Targets that took neighbouring places are written as a run.
-    """
-    lines = np.empty((LINE, STRIP), cache.pages.dtype)
-    for first in range(0, len(targets), STRIP):
-        strip = targets[first : first + STRIP]
-        count = len(strip)
-        ends = np.empty(count, np.int64)
-        for e in range(count - 1, -1, -1):
-            joined = e + 1 < count and strip[e + 1] == strip[e] + 1 and strip[e + 1] % PAGE != 0
-            ends[e] = ends[e + 1] if joined else e + 1
-        at = 0
-        while at < len(rows):
-            start = rows[at] // LINE * LINE
-            block, within = start // PAGE, start % PAGE
-            for e in range(count):
-                source = cache.pages[cache.table[strip[e], block]]
-                for a in range(LINE):
-                    lines[a, e] = source[within + a]
-            while at < len(rows) and rows[at] < start + LINE:
-                pages, line = cache.table[rows[at]], lines[rows[at] - start]
-                e = 0
-                while e < count:
-                    stop, offset = ends[e], strip[e] % PAGE - e
-                    page = cache.pages[pages[strip[e] // PAGE]]
-                    for k in range(e, stop):
-                        page[offset + k] = line[k]
-                    e = stop
-                at += 1
-    cache.applied[rows] = cache.size[EVENTS]
+def write_columns(cache: Any, rows: Any, places: Any, columns: Any, chosen: Any) -> None:  # pragma: no cover
+    """Write the values of some rows at some places: columns[row, chosen]."""
+    for at in range(len(rows)):
+        pages, line = cache.table[rows[at]], columns[rows[at]]
+        for e in range(len(places)):
+            cache.pages[pages[places[e] // PAGE], places[e] % PAGE] = line[chosen[e]]
 
 
 @njit()
-def _take_in(cache: Any, place: int) -> None:  # pragma: no cover
-    pages = cache.table[place]
-    block, within = place // PAGE, place % PAGE
-    for e in range(cache.applied[place], cache.size[EVENTS]):
-        target = cache.event_place[e]
-        if cache.event_of[target] == e:
-            cache.pages[pages[target // PAGE], target % PAGE] = cache.pages[cache.table[target, block], within]
-    cache.applied[place] = cache.size[EVENTS]
-
-
-@njit()
-def present(cache: Any, place: int, places: int) -> bool:  # pragma: no cover
-    """Complete a member's row to the present places and make it the one used last; False if it is not cached."""
-    if cache.applied[place] >= 0 and cache.applied[place] < cache.size[EVENTS]:
-        # Before the row counts as used: should pages run short, it goes first, and not the rows that it needs.
-        give_pages_or_drop(cache, place, places)
-        if cache.applied[place] >= 0:
-            _take_in(cache, place)
-    if cache.applied[place] < 0:
+def present(cache: Any, place: int) -> bool:  # pragma: no cover
+    """Make a member's row the one used last; False if it is not cached."""
+    if not cache.cached[place]:
         return False
     _unlink(cache, place)
     link_newest(cache, place)
@@ -345,6 +276,8 @@ def present(cache: Any, place: int, places: int) -> bool:  # pragma: no cover
 
 
 @njit()
-def value(cache: Any, row: int, column: int) -> float:  # pragma: no cover
-    """K between two members; the row must be present."""
-    return np.float64(cache.pages[cache.table[row, column // PAGE], column % PAGE])
+def renew(cache: Any) -> None:  # pragma: no cover
+    """Make the rows that were touched the ones used last."""
+    for place in np.flatnonzero(cache.touched):
+        cache.touched[place] = False
+        present(cache, int(place))

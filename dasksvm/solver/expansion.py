@@ -7,21 +7,17 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.batch import FIRST_EVENT, Batch, complete_new
 from dasksvm.solver.cache import (
-    EVENTS,
+    CLOCK,
     PAGE,
     UNUSED,
     RowCache,
     blocks_of,
     drop_rows,
-    drop_stale,
     empty_cache,
     enter_rows,
-    lacking,
-    live_events,
+    renew,
     set_values,
-    take_in,
     write_row,
     write_rows,
 )
@@ -34,10 +30,9 @@ from dasksvm.solver.messages import CandidateBatch, View
 from dasksvm.solver.refresh import exact_gradients
 from dasksvm.solver.tiles import margins
 from dasksvm.solver.working import adopt, empty_working, live_places
+from dasksvm.solver.working import vacate as vacate_places
 from dasksvm.solver.working import widened as widened_working
 
-# Rows unused while S takes in as many members as it has places are dropped.
-STALE = 1
 # A kernel row of fewer values is not worth a second thread.
 ROW_PART = 8192
 # Gradients that are moved by one tile.
@@ -65,8 +60,9 @@ class Expansion:
         self.store: FeatureStore | None = None
         self.example: Ints = np.zeros(PAGE, np.int64)
         self.code: Ints = np.zeros(PAGE, np.int64)
+        self.arrival: Ints = np.full(PAGE, -1, np.int64)
         self.evaluations = self.generation = 0
-        self._workspace = Workspace()
+        self.workspace = Workspace()
 
     @property
     def places(self) -> int:
@@ -95,9 +91,8 @@ class Expansion:
         return ordered
 
     def arrivals(self) -> Ints:
-        """The event with which each place's member came: it tells later whether the member is still the same."""
-        events: Ints = self.cache.event_of[: self.places].copy()
-        return events
+        """How many members came before each place's, -1 for a free place: it tells later whether the member is the same."""
+        return self.arrival[: self.places].copy()
 
     def view(self, version: int, alpha: NDArray[np.float64] | None, slack: NDArray[np.float64], tau: float) -> View:
         """Publish the state; `alpha`, of shape (P, V), replaces the coefficients."""
@@ -115,50 +110,18 @@ class Expansion:
         )
 
     def make_room(self, result: CandidateBatch) -> None:
-        """Grow the arrays for the candidates of a batch."""
+        """Grow the arrays for the candidates of a batch, which stand in a block of their own."""
         if self.store is None:
             self.store = FeatureStore(result.features.part(0, 0))
             self.cache = empty_cache(self.cache_bytes, len(self.working.slot), result.rows.dtype)
-        need = self.places + len(result.rows)
-        if need > len(self.working.slot):
-            places = blocks_of(max(need, len(self.working.slot) * 3 // 2)) * PAGE
+        blocks = blocks_of(self.places) + 1
+        if blocks * PAGE > len(self.working.slot):
+            places = max(blocks, blocks_of(len(self.working.slot) * 3 // 2)) * PAGE
             self.working = widened_working(self.working, places)
             more = np.zeros(places - len(self.example), np.int64)
             self.example, self.code = np.concatenate([self.example, more]), np.concatenate([self.code, more])
-        self.cache = widened_cache(self.cache, len(self.working.slot), len(result.rows))
-
-    def batch(self, result: CandidateBatch, arrivals: Ints, known: Ints) -> Batch:
-        """Complete a batch that was scored when the members were `arrivals`, so that it can be processed."""
-        w = self.working
-        count = len(result.rows)
-        changed = np.flatnonzero(self.cache.event_of[: len(arrivals)] != arrivals)
-        changed = np.concatenate([changed, np.arange(len(arrivals), self.places)])
-        changed = changed[w.holders[changed] > 0]
-        fresh = self.kernel.tile(result.features, self.members(), w.slot[changed], workspace=self._workspace)
-        mates = self.kernel.tile(result.features, result.features)
-        self.evaluations += fresh.size + mates.size
-        at = np.zeros(10, np.int64)
-        at[FIRST_EVENT] = self.cache.size[EVENTS]
-        return Batch(
-            rows=result.rows,
-            fresh=fresh,
-            fresh_places=changed,
-            mates=mates,
-            row_of=result.row_of,
-            known=known,
-            known_slot=np.where(known >= 0, w.slot[known], -1),
-            sign=result.sign,
-            bound=result.bound,
-            self_kernel=self.kernel.diagonal(result.features),
-            scored=result.scored,
-            drift=np.full((len(w.alpha), count), -np.inf),
-            margin=np.full((len(w.alpha), count), np.nan),
-            gradient=np.zeros(len(w.alpha)),
-            enters=np.zeros(len(w.alpha), np.bool_),
-            hand=np.full(self.cache.table.shape[1], -1, np.int32),
-            event_row=np.zeros(count, np.int64),
-            at=at,
-        )
+            self.arrival = np.concatenate([self.arrival, more - 1])
+        self.cache = widened_cache(self.cache, len(self.working.slot))
 
     def known(self, examples: Ints, among: Ints | None) -> Ints:
         """Find the places of the examples that are members now, -1 for the others; `among` narrows who can be."""
@@ -174,38 +137,26 @@ class Expansion:
             known[hit] = live[at[hit]]
         return known
 
-    def _arrived(self, batch: Batch) -> tuple[Ints, Ints]:
-        """Places and candidate rows of those who entered in this batch and are still here."""
-        first = int(batch.at[FIRST_EVENT])
-        events = np.arange(first, int(self.cache.size[EVENTS]))
-        places = self.cache.event_place[events]
-        here = self.cache.event_of[places] == events
-        return places[here], batch.event_row[events - first][here]
-
-    def compute_row(self, mates: Features, batch: Batch, place: int) -> None:
+    def compute_row(self, place: int) -> None:
         """Compute the kernel row of a member in the middle of a batch."""
-        slots = self.working.slot[: self.places]
-        new_places, new_rows = self._arrived(batch)
-        new, members = mates.take(new_rows), self.members()
-        own = members.take(slots[[place]]) if slots[place] >= 0 else new.take(np.flatnonzero(new_places == place))
+        slots, members = self.working.slot[: self.places], self.members()
+        renew(self.cache)
         enter_rows(self.cache, np.array([place]), len(slots))
-        if len(members):
-            write_row(self.cache, place, self._row(own, members), slots)
-        set_values(self.cache, place, new_places, self.kernel.tile(own, new)[0])
+        write_row(self.cache, place, self._row(members.take(slots[[place]]), members), slots)
         set_values(self.cache, place, np.array([place]), self.working.diagonal[[place]])
-        self.evaluations += len(members) + len(new)
+        self.evaluations += len(members)
 
     def _row(self, own: Features, members: Features) -> Floats:
-        row: Floats = self._workspace.array("row", (1, len(members)), own.dtype)
+        row: Floats = self.workspace.array("row", (1, len(members)), own.dtype)
 
         def fill(part: tuple[int, int]) -> None:
             self.kernel.tile(own, members.part(*part), out=row[:, slice(*part)])
 
-        self._share(fill, len(members), ROW_PART)
+        self.share(fill, len(members), ROW_PART)
         first: Floats = row[0]
         return first
 
-    def _share(self, work: Callable[[tuple[int, int]], None], count: int, least: int) -> None:
+    def share(self, work: Callable[[tuple[int, int]], None], count: int, least: int) -> None:
         """Do work on [0, count) in two halves, which may run in parallel, where it is worth it."""
         if count < 2 * least:
             work((0, count))
@@ -220,20 +171,13 @@ class Expansion:
         def write(part: tuple[int, int]) -> None:
             write_rows(cache, places[slice(*part)], rows[slice(*part)])
 
-        self._share(write, len(places), 8)
+        self.share(write, len(places), 8)
 
-    def absorb(self, batch: Batch) -> None:
-        """End a batch: rows out of use are dropped, all others become complete."""
-        drop_stale(self.cache, max(self.places // STALE, PAGE))
-        rows = lacking(self.cache, self.places)
-        targets = live_events(self.cache, batch.at[FIRST_EVENT])
-        complete_new(self.cache, batch)
-        rows = rows[self.cache.applied[rows] < self.cache.size[EVENTS]]
-
-        def write(part: tuple[int, int]) -> None:
-            take_in(self.cache, rows[slice(*part)], targets)
-
-        self._share(write, len(rows), 1000)
+    def vacate(self) -> None:
+        """Free the places of those that have left every problem."""
+        freed = vacate_places(self.working)
+        drop_rows(self.cache, freed)
+        self.arrival[freed] = -1
 
     def shift(self, cache: RowCache, places: Ints, amounts: NDArray[np.float64], g: NDArray[np.float64]) -> None:
         """G ← g - Σ amount_s K_s over members whose rows are present."""
@@ -241,7 +185,7 @@ class Expansion:
         def subtract(part: tuple[int, int]) -> None:
             subtract_rows(cache, places, amounts, g, *part)
 
-        self._share(subtract, blocks_of(len(g)), 4)
+        self.share(subtract, blocks_of(len(g)), 4)
 
     def move(self, g: NDArray[np.float64], places: Ints, moved: Ints, amounts: NDArray[np.float64]) -> None:
         """G ← g - Σ amount_s K_s at some places, from the features; `moved` are the members s."""
@@ -254,27 +198,13 @@ class Expansion:
                 at = places[start : min(start + MOVED_ROWS, part[1])]
                 g[at] -= margins(self.kernel, members.take(slots[at]), support, weights, None, own)[0]
 
-        self._share(subtract, len(places), MOVED_ROWS)
+        self.share(subtract, len(places), MOVED_ROWS)
         self.evaluations += len(places) * len(moved)
-
-    def store_new(self, result: CandidateBatch, batch: Batch) -> None:
-        """End a batch: the features of those who entered get slots; the store is compacted when a fifth of it is dead."""
-        assert self.store is not None
-        places, rows = self._arrived(batch)
-        if len(places):
-            self.working.slot[places] = self.store.append(result.features.take(rows))
-            at = np.flatnonzero(result.row_of >= 0)[rows]
-            self.example[places], self.code[places] = result.examples[at], result.codes[at]
-        live = live_places(self.working)
-        if len(self.store) > max(5 * len(live) // 4, PAGE):
-            self.store = FeatureStore(self.members().take(self.working.slot[live]))
-            self.generation += 1
-            self.working.slot[:] = 0
-            self.working.slot[live] = np.arange(len(live))
 
     def adopt(self, problem: int, alpha: NDArray[np.float64], g: NDArray[np.float64]) -> None:
         """Replace the coefficients of a problem; members that this makes blatantly useless leave."""
-        drop_rows(self.cache, adopt(self.working, problem, alpha, g))
+        adopt(self.working, problem, alpha, g)
+        self.vacate()
 
     def exact_gradients(self, problem: int, alpha: NDArray[np.float64]) -> NDArray[np.float64]:
         """G = y - Kα at each place, in float64, for given coefficients; 0 where no member of the problem is."""
@@ -303,8 +233,7 @@ class Expansion:
     def release_rows(self) -> None:
         """Forget all kernel rows: they are computed again when they are used."""
         fresh = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
-        size = np.array([fresh.size[UNUSED], self.cache.size[EVENTS]])
-        self.cache = fresh._replace(event_of=self.cache.event_of, event_place=self.cache.event_place, size=size)
+        self.cache = fresh._replace(size=np.array([fresh.size[UNUSED], self.cache.size[CLOCK]]))
 
     def check(self, tolerance: float) -> None:
         """Raise AssertionError unless box, sum, gradients, masks, counts and cached rows are what they must be."""
@@ -322,7 +251,7 @@ class Expansion:
             exact = self.exact_gradients(p, alpha)
             assert np.all(np.abs(exact[live] - w.g[p, live]) <= tolerance)
         assert np.array_equal(w.holders[:places], w.member[:, :places].sum(axis=0))
-        for place in np.flatnonzero(self.cache.applied[:places] == self.cache.size[EVENTS]):
+        for place in np.flatnonzero(self.cache.cached[:places]):
             row = self.kernel.tile(self.members().take(w.slot[[place]]), self.members(), self.order())[0]
             pages = self.cache.table[place, : blocks_of(places)]
             cached = self.cache.pages[pages, :PAGE].ravel()[:places]

@@ -126,8 +126,8 @@ class Finishing:
         return expansion.order()[self.active]
 
     def missing(self, expansion: Expansion) -> Ints:
-        """List the slots of the working set's members whose rows are to be computed; the others are brought up to date."""
-        self._lacking = present_rows(self._rows(expansion), np.searchsorted(self.active, self.chosen), len(self.active))
+        """List the slots of the working set's members whose rows are to be computed; the others count as used."""
+        self._lacking = present_rows(self._rows(expansion), np.searchsorted(self.active, self.chosen))
         return self.order(expansion)[self._lacking]
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
@@ -226,12 +226,12 @@ def _largest(key: NDArray[np.float64], places: Ints, count: int) -> Ints:
 
 
 @njit()
-def present_rows(cache: Any, places: Any, count: int) -> Any:  # pragma: no cover
-    """Complete the rows of some members; return those that must be computed."""
+def present_rows(cache: Any, places: Any) -> Any:  # pragma: no cover
+    """Make the rows of some members the ones used last; return those that must be computed."""
     missing = np.empty(len(places), np.int64)
     total = 0
     for at in range(len(places)):
-        if not present(cache, places[at], count):
+        if not present(cache, places[at]):
             missing[total] = places[at]
             total += 1
     return missing[:total]

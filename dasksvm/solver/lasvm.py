@@ -1,8 +1,8 @@
 """LASVM's online iterations: PROCESS and REPROCESS over the candidates of a batch (paper 1, section 3.2).
 
-`run` takes a batch whose kernel rows were computed against an older version of S, completes each candidate's row to the
-present S, and makes one PROCESS and the REPROCESS steps that follow for each example, in order. It stops where a kernel row
-is missing from the cache, names it, and goes on from there when it is called again.
+`run` makes one PROCESS and the REPROCESS steps that follow for each example of a batch, in order, for one of the problems: each
+behaves as if alone. It stops where a kernel row is missing from the cache, names it, and goes on from there when it is called
+again.
 """
 
 from typing import Any, NamedTuple
@@ -14,16 +14,16 @@ from dasksvm.solver.batch import (
     ENTERED,
     MISSING,
     PLACE,
-    PROBLEM,
     REPEAT,
     SEEN,
     STAGE,
     STEPS,
-    assemble,
-    decision,
-    keep,
+    Batch,
+    block_ends,
+    kernel_value,
+    row_part,
 )
-from dasksvm.solver.cache import PAGE, drop_row, present, value
+from dasksvm.solver.cache import PAGE
 from dasksvm.solver.directions import (
     best_gain_down,
     best_gain_up,
@@ -33,8 +33,9 @@ from dasksvm.solver.directions import (
     shift_block,
     step_length,
 )
+from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.jit import njit
-from dasksvm.solver.working import blatant, evict, insert, set_alpha, take_place
+from dasksvm.solver.working import blatant, evict, insert, set_alpha
 
 SEEDS = 5
 DONE, ROW_MISSING, FULL = 0, 1, 2
@@ -51,33 +52,55 @@ class Rules(NamedTuple):
     max_support: int
 
 
-@njit()
-def run(w: Any, cache: Any, batch: Any, rules: Any) -> int:  # pragma: no cover
-    """Process a batch, or what is left of it. Returns DONE, ROW_MISSING (at[MISSING] names the place) or FULL."""
-    at = batch.at
+def process(expansion: Expansion, batch: Batch, rules: Rules) -> bool:
+    """Process a batch in every problem, side by side where there are several; tell whether S is as large as it may be.
+
+    Parameters
+    ----------
+    expansion : Expansion
+    batch : Batch
+    rules : Rules
+    """
+    w, cache = expansion.working, expansion.cache
     problems = len(w.alpha)
+    codes = np.full(problems, ROW_MISSING)
+    halves = [*range(0, problems, 2), *range(1, problems, 2)]
+
+    def some(part: tuple[int, int]) -> None:
+        for p in halves[slice(*part)]:
+            codes[p] = run(w, cache, batch, rules, p)
+
+    expansion.share(some, problems, 1)
+    for p in range(problems):
+        while codes[p] == ROW_MISSING:
+            expansion.compute_row(int(batch.at[p, MISSING]))
+            codes[p] = run(w, cache, batch, rules, p)
+    return bool(np.any(codes == FULL))
+
+
+@njit()
+def run(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: no cover
+    """Process a batch, or what is left of it, in problem p. Returns DONE, ROW_MISSING (at[p, MISSING] says whose) or FULL."""
+    at = batch.at[p]
     while at[CANDIDATE] < len(batch.row_of):
         if at[STAGE] == NEW:
-            _meet(w, cache, batch, rules)
-            at[STAGE], at[PROBLEM] = PROCESS, 0
-        while at[STAGE] == PROCESS and at[PROBLEM] < problems:
-            if not _process(w, cache, batch, rules, at[PROBLEM]):
-                return ROW_MISSING
-            at[PROBLEM] += 1
+            at[PLACE] = _meet(w, batch, rules, p, at[CANDIDATE])
+            at[ENTERED] += at[PLACE] >= 0
+            at[STAGE] = PROCESS
         if at[STAGE] == PROCESS:
-            at[STAGE], at[PROBLEM], at[REPEAT] = REPROCESS, 0, 0
-        while at[PROBLEM] < problems:
-            outcome = _reprocess(w, cache, batch, rules, at[PROBLEM])
+            if at[PLACE] >= 0 and not _process(w, cache, batch, rules, p, at[PLACE]):
+                return ROW_MISSING
+            at[STAGE], at[REPEAT] = REPROCESS, 0
+        while at[STAGE] == REPROCESS:
+            outcome = _reprocess(w, cache, batch, rules, p)
             if outcome < 0:
                 return ROW_MISSING
             at[REPEAT] += 1
-            if outcome == 0 or (at[REPEAT] >= rules.reprocess and not _loose(w, rules, at[PROBLEM])):
-                at[PROBLEM] += 1
-                at[REPEAT] = 0
+            if outcome == 0 or (at[REPEAT] >= rules.reprocess and not _loose(w, rules, p)):
+                at[STAGE] = NEW
         at[CANDIDATE] += 1
         at[SEEN] += 1
-        at[STAGE] = NEW
-        if np.max(w.count[:, 0]) >= rules.max_support:
+        if w.count[p, 0] >= rules.max_support:
             return FULL
     return DONE
 
@@ -95,49 +118,26 @@ def _loose(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
 
 
 @njit()
-def _meet(w: Any, cache: Any, batch: Any, rules: Any) -> None:  # pragma: no cover
-    """Steps 1-4 of PROCESS: the candidate's row and gradients; it becomes a member where it makes a violating pair."""
-    at = batch.at
-    c = at[CANDIDATE]
-    k = batch.row_of[c]
-    batch.enters[:] = False
-    if k < 0:
-        return
-    known = batch.known[c]
-    here = known >= 0 and w.holders[known] > 0 and w.slot[known] == batch.known_slot[c]
-    if here and w.holders[known] == len(w.alpha):
-        return
-    assemble(w, cache, batch, k)
-    wanted = False
-    for p in range(len(w.alpha)):
-        if here and w.member[p, known]:
-            continue
-        sign = batch.sign[p, c]
-        gradient = sign - decision(w, cache, batch, p)
-        batch.gradient[p] = gradient
-        top, bottom = np.max(w.top[p]), np.min(w.bottom[p])
-        excess = gradient - bottom if sign > 0 else top - gradient
-        if np.isinf(excess):
-            batch.enters[p] = _waiting(w, p, sign) < SEEDS
-        else:
-            batch.drift[p, k] = excess - batch.scored[p, k]
-            batch.margin[p, k] = 1.0 + (top - bottom) / 2 - excess
-            batch.enters[p] = excess > rules.tau
-        batch.enters[p] = batch.enters[p] and batch.bound[p, c] > 0.0
-        wanted = wanted or batch.enters[p]
-    if not wanted:
-        return
-    place = known
-    if not here:
-        place = take_place(w)
-        w.slot[place] = -1
-        w.diagonal[place] = batch.self_kernel[k]
-        keep(cache, batch, k, place)
-    at[PLACE] = place
-    at[ENTERED] += 1
-    for p in range(len(w.alpha)):
-        if batch.enters[p]:
-            insert(w, p, place, batch.sign[p, c], batch.bound[p, c], batch.gradient[p])
+def _meet(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no cover
+    """Steps 1-4 of PROCESS: a candidate that makes a violating pair becomes a member. Returns its place, or -1."""
+    k, place = batch.row_of[c], batch.known[c]
+    if k < 0 or batch.bound[p, c] <= 0.0 or (place >= 0 and w.member[p, place]):
+        return -1
+    sign = batch.sign[p, c]
+    gradient = w.g[p, batch.base + k]
+    top, bottom = np.max(w.top[p]), np.min(w.bottom[p])
+    excess = gradient - bottom if sign > 0 else top - gradient
+    if np.isinf(excess):
+        enters = _waiting(w, p, sign) < SEEDS
+    else:
+        batch.moved[p, k] = excess - batch.excess[p, batch.chosen[k]]
+        enters = excess > rules.tau
+    if not enters:
+        return -1
+    if place < 0:
+        place = batch.base + k
+    insert(w, p, place, sign, batch.bound[p, c], gradient)
+    return int(place)
 
 
 @njit()
@@ -150,32 +150,37 @@ def _waiting(w: Any, p: int, sign: float) -> int:  # pragma: no cover
 
 
 @njit()
-def _usable(w: Any, cache: Any, batch: Any, place: int) -> bool:  # pragma: no cover
-    """Bring a row up to the present places; False, and at[MISSING] names it, if it must be computed."""
-    batch.at[MISSING] = place
-    return present(cache, place, w.size[0])
+def _usable(cache: Any, batch: Any, p: int, place: int) -> bool:  # pragma: no cover
+    """Tell whether a row is at hand; False, and at[p, MISSING] names it, if it must be computed."""
+    if place >= batch.base:
+        return True
+    batch.at[p, MISSING] = place
+    if cache.cached[place]:
+        cache.touched[place] = True
+        return True
+    return False
 
 
 @njit()
 def _search(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) -> None:  # pragma: no cover
     """Step 5 of PROCESS, step 3 of REPROCESS: the direction search along (i, j), and every block's extremes after it."""
-    curvature = w.diagonal[i] + w.diagonal[j] - 2.0 * value(cache, i, j)
+    curvature = w.diagonal[i] + w.diagonal[j] - 2.0 * kernel_value(cache, batch, i, j)
     step = step_length(w.g[p, i] - w.g[p, j], curvature, w.upper[p, i] - w.alpha[p, i], w.alpha[p, j] - w.lower[p, j])
     before_i, before_j = w.alpha[p, i], w.alpha[p, j]
     set_alpha(w, p, i, before_i + step)
     set_alpha(w, p, j, before_j - step)
     g, up, down = w.g[p], w.up[p], w.down[p]
-    for block in range(-(-w.size[0] // PAGE)):
-        start, stop = block * PAGE, (block + 1) * PAGE
+    for block in range(batch.base // PAGE + 1):
+        start, stop = block_ends(batch, block)
         w.top[p, block], w.bottom[p, block] = shift_block(
             g[start:stop],
             up[start:stop],
             down[start:stop],
-            cache.pages[cache.table[i, block]],
-            cache.pages[cache.table[j, block]],
+            row_part(cache, batch, i, block),
+            row_part(cache, batch, j, block),
             step,
         )
-    batch.at[STEPS] += 1
+    batch.at[p, STEPS] += 1
 
 
 @njit()
@@ -184,9 +189,9 @@ def _partner_down(w: Any, cache: Any, batch: Any, rules: Any, p: int, i: int) ->
     if not rules.second_order:
         return lowest(w.bottom[p], w.g[p], w.down[p])
     best, where = -1.0, -1
-    for block in range(-(-w.size[0] // PAGE)):
-        start, stop = block * PAGE, (block + 1) * PAGE
-        row = cache.pages[cache.table[i, block]]
+    for block in range(batch.base // PAGE + 1):
+        start, stop = block_ends(batch, block)
+        row = row_part(cache, batch, i, block)
         gain, a = best_gain_down(
             w.g[p][start:stop], w.down[p][start:stop], row, w.diagonal[start:stop], w.g[p, i], w.diagonal[i]
         )
@@ -201,9 +206,9 @@ def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> i
     if not rules.second_order:
         return highest(w.top[p], w.g[p], w.up[p])
     best, where = -1.0, -1
-    for block in range(-(-w.size[0] // PAGE)):
-        start, stop = block * PAGE, (block + 1) * PAGE
-        row = cache.pages[cache.table[j, block]]
+    for block in range(batch.base // PAGE + 1):
+        start, stop = block_ends(batch, block)
+        row = row_part(cache, batch, j, block)
         gain, a = best_gain_up(
             w.g[p][start:stop], w.up[p][start:stop], row, w.diagonal[start:stop], w.g[p, j], w.diagonal[j]
         )
@@ -213,12 +218,9 @@ def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> i
 
 
 @njit()
-def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> bool:  # pragma: no cover
-    """Steps 3-5 of PROCESS for the candidate that entered last. False if a kernel row is missing."""
-    if not batch.enters[p]:
-        return True
-    k = batch.at[PLACE]
-    if not _usable(w, cache, batch, k):
+def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool:  # pragma: no cover
+    """Steps 3-5 of PROCESS for the candidate that entered last, at place k. False if a kernel row is missing."""
+    if not _usable(cache, batch, p, k):
         return False
     if w.sign[p, k] > 0:
         i, j = k, _partner_down(w, cache, batch, rules, p, k)
@@ -228,7 +230,7 @@ def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> bool:  # pra
         partner = i
     if partner < 0 or w.g[p, i] - w.g[p, j] <= rules.tau:
         return True
-    if not _usable(w, cache, batch, partner):
+    if not _usable(cache, batch, p, partner):
         return False
     _search(w, cache, batch, p, i, j)
     return True
@@ -241,19 +243,19 @@ def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pr
     j = lowest(w.bottom[p], w.g[p], w.down[p])
     if i < 0 or j < 0 or w.g[p, i] - w.g[p, j] <= rules.tau:
         return 0
-    if not _usable(w, cache, batch, i):
+    if not _usable(cache, batch, p, i):
         return -1
     if rules.second_order:
         j = _partner_down(w, cache, batch, rules, p, i)
-    if not _usable(w, cache, batch, j):
+    if not _usable(cache, batch, p, j):
         return -1
     _search(w, cache, batch, p, i, j)
-    _evict_blatant(w, cache, batch, p)
+    _evict_blatant(w, p)
     return 1
 
 
 @njit()
-def _evict_blatant(w: Any, cache: Any, batch: Any, p: int) -> None:  # pragma: no cover
+def _evict_blatant(w: Any, p: int) -> None:  # pragma: no cover
     """Step 4 of REPROCESS: members with α = 0 that no pair can violate leave S."""
     top, bottom = np.max(w.top[p]), np.min(w.bottom[p])
     z = 0
@@ -261,9 +263,7 @@ def _evict_blatant(w: Any, cache: Any, batch: Any, p: int) -> None:  # pragma: n
         s = w.zeros[p, z]
         g = w.g[p, s]
         if blatant(w, p, s, top, bottom):
-            if evict(w, p, s):
-                drop_row(cache, s)
-                cache.event_of[s] = -1
+            evict(w, p, s)
             block = s // PAGE
             if g == w.top[p, block] or g == w.bottom[p, block]:
                 start, stop = block * PAGE, (block + 1) * PAGE

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver import lasvm
-from dasksvm.solver.batch import ENTERED, MISSING, SEEN, STEPS, release
+from dasksvm.solver.batch import ENTERED, SEEN, STEPS, absorb, begin
 from dasksvm.solver.choosing import near_boundary
 from dasksvm.solver.expansion import Each, Expansion
 from dasksvm.solver.features import Ints
@@ -28,11 +28,11 @@ from dasksvm.solver.messages import (
 )
 from dasksvm.solver.selection import AS_GIVEN, RANDOM, TOLERATED_GROWTH, Pools, RandomOrder
 from dasksvm.solver.settings import Settings
+from dasksvm.solver.slack import Slack
 from dasksvm.solver.tiles import excess
 from dasksvm.solver.working import dual_objective
 
 LEAST_BATCH, LARGEST_BATCH = 64, 500
-DRIFT_QUANTILE, DRIFT_BATCHES = 0.99, 4
 REFRESHES, MOST_EPOCHS = 5, 100
 # An example whose violation is below -NEAR is left alone between two passes over the whole set.
 NEAR = 0.5
@@ -58,7 +58,8 @@ class Learner:
         self.order = RandomOrder((), AS_GIVEN)
         self.seeds: Ints = np.zeros(0, np.int64)
         self.queue: Ints | None = None
-        self.drift: list[NDArray[np.float64]] = []
+        # What violations move by since they were scored, and while a batch is used.
+        self.since, self.within = Slack(settings.problems), Slack(settings.problems)
         self.pools: Pools | None = None
         self.inflight: dict[int, tuple[Plan, Ints]] = {}
         self.finishing: list[Finishing] = []
@@ -153,7 +154,9 @@ class Learner:
     def _next_rows(self) -> Ints:
         none = np.zeros(0, np.int64)
         if self.phase == "seeding":
-            return none if self.inflight else self.seeds
+            start = self.position
+            self.position += 0 if self.inflight else LARGEST_BATCH
+            return self.seeds[start : self.position]
         if self.phase not in ("online", "checking"):
             return none
         left = self._left() if self.phase == "online" else self._length()
@@ -179,10 +182,8 @@ class Learner:
         alpha = np.array([now.alpha for now in self.finishing]) if self.finishing else None
         if self.phase == "checking":
             slack = np.full(problems, -np.inf)
-        elif self.settings.filter and len(self.drift) >= DRIFT_BATCHES:
-            slack = np.max(self.drift, axis=0)
         else:
-            slack = np.full(problems, np.inf)
+            slack = self.since.now() if self.settings.filter else np.full(problems, np.inf)
         return s.view(self.applied, alpha, slack, self.settings.rules.tau)
 
     # Taking
@@ -206,8 +207,8 @@ class Learner:
             elif not self.stopped:
                 assert isinstance(plan, ScorePlan)
                 self._process(result, plan, arrivals)
-            if self.phase == "seeding":
-                self.phase = "online"
+            if self.phase == "seeding" and self.position >= len(self.seeds):
+                self.phase, self.position = "online", 0
         return self.progress()
 
     def progress(self) -> Progress:
@@ -230,30 +231,27 @@ class Learner:
             violated = np.where(result.bound > 0, excess(plan.view, result.sign, result.margins), -np.inf)
             self.excess[result.examples - self.order.base] = violated.max(axis=0)
         s.make_room(result)
-        batch = s.batch(
-            result, arrivals, s.known(result.examples, self.seeds if self.strangers and self.epoch == 0 else None)
-        )
-        while True:
-            code = lasvm.run(s.working, s.cache, batch, self.settings.rules)
-            if code != lasvm.ROW_MISSING:
-                break
-            s.compute_row(result.features, batch, int(batch.at[MISSING]))
-        release(s.cache, batch)
-        s.absorb(batch)
-        s.store_new(result, batch)
-        self.seen += int(batch.at[SEEN]) if self.phase == "online" else 0
-        self.steps += int(batch.at[STEPS])
-        self.changed |= bool(batch.at[ENTERED])
-        drifts = [row[np.isfinite(row)] for row in batch.drift]
+        known = s.known(result.examples, self.seeds if self.strangers and self.epoch == 0 else None)
+        rules = self.settings.rules
+        least = rules.tau - self.within.now() if self.settings.filter else np.full(self.settings.problems, -np.inf)
+        batch = begin(s, result, arrivals, known, least)
+        full = lasvm.process(s, batch, rules)
+        absorb(s, result, batch)
+        self.seen += int(batch.at[:, SEEN].max()) if self.phase == "online" else 0
+        self.steps += int(batch.at[:, STEPS].sum())
+        self.changed |= bool(batch.at[:, ENTERED].any())
         if self.pools is not None and plan.choice is not None:
             far = near_boundary(plan.view)[:, None]
-            moved = ((batch.margin - (far - result.scored)) / far).ravel()
+            moved = ((result.scored - batch.excess) / far).ravel()
             self.pools.settle(plan.rows, result.examples, result.sampled)
             self.pools.pace(moved[np.isfinite(moved)], self._most_choices())
-        if self.phase == "online" and batch.drift.size:
-            slack = [max(float(np.quantile(row, DRIFT_QUANTILE)), 0.0) if len(row) else 0.0 for row in drifts]
-            self.drift = [*self.drift, np.array(slack)][-DRIFT_BATCHES:]
-        if code == lasvm.FULL and not self.stopped:
+        if self.phase == "online" and batch.excess.size:
+            with np.errstate(invalid="ignore"):  # inf - inf
+                moves = batch.excess - result.scored
+            moves[:, batch.chosen] += np.nan_to_num(batch.moved)
+            self.since.note(moves)
+            self.within.note(batch.moved)
+        if full and not self.stopped:
             self.stop()
 
     def _most_choices(self) -> float:

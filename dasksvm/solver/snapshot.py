@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dasksvm.solver.cache import EVENTS, RowCache
+from dasksvm.solver.cache import RowCache
 from dasksvm.solver.features import DenseFeatures, Features, FeatureStore, SparseFeatures
 from dasksvm.solver.finishing import Finishing
 from dasksvm.solver.learner import Learner
@@ -31,6 +31,7 @@ SCALARS = (
     "converged",
     "strangers",
 )
+SLACKS = ("since", "within")
 POOLS = ("turn", "position", "free", "groups", "size", "mark")
 State = dict[str, Any]
 
@@ -50,14 +51,16 @@ def state(learner: Learner) -> State:
     out["order.seed"] = learner.order.seed
     out["order.base"] = learner.order.base
     out["seeds"] = learner.seeds
-    out["example"], out["code"] = s.example, s.code
+    out |= {"example": s.example, "code": s.code, "arrival": s.arrival}
     out["extremes"] = learner.extremes
     out["excess"] = learner.excess
     out["queue"] = np.zeros(0, np.int64) if learner.queue is None else learner.queue
     out["whole"] = learner.queue is None
     if learner.pools is not None:
         out |= {f"pools.{name}": getattr(learner.pools, name) for name in POOLS}
-    out["drift"] = np.array(learner.drift).reshape(len(learner.drift), learner.settings.problems)
+    for name in SLACKS:
+        seen = getattr(learner, name).seen
+        out[f"slack.{name}"] = np.array(seen).reshape(len(seen), learner.settings.problems)
     out |= {f"working.{name}": array for name, array in s.working._asdict().items()}
     out |= _cache("cache", s.cache)
     if s.store is not None:
@@ -89,7 +92,8 @@ def restore(settings: Settings, state: State) -> Learner:
     s.evaluations, s.generation = state["expansion.evaluations"], state["expansion.generation"]
     chunks = tuple(int(rows) for rows in state["order.chunks"])
     learner.order = RandomOrder(chunks, state["order.seed"], state["order.base"])
-    learner.seeds, s.example, s.code = state["seeds"], state["example"].copy(), state["code"].copy()
+    learner.seeds = state["seeds"]
+    s.example, s.code, s.arrival = (state[name].copy() for name in ("example", "code", "arrival"))
     learner.extremes = state["extremes"].copy()
     learner.excess = state["excess"].copy()
     learner.queue = None if state["whole"] else state["queue"].copy()
@@ -98,7 +102,8 @@ def restore(settings: Settings, state: State) -> Learner:
         for name in POOLS:
             setattr(learner.pools, name, state[f"pools.{name}"])
         learner.pools.mark = learner.pools.mark.copy()
-    learner.drift = list(state["drift"].copy())
+    for name in SLACKS:
+        getattr(learner, name).seen = list(state[f"slack.{name}"].copy())
     s.working = Working(*(state[f"working.{name}"].copy() for name in Working._fields))
     s.cache = _read_cache("cache", state)
     if "store.kind" in state:
@@ -119,8 +124,7 @@ def restore(settings: Settings, state: State) -> Learner:
 
 def _cache(prefix: str, cache: RowCache) -> State:
     used = np.unique(cache.table[cache.table >= 0])
-    rest = cache._asdict() | {"event_place": cache.event_place[: cache.size[EVENTS]]}
-    out: State = {f"{prefix}.{name}": array for name, array in rest.items() if name != "pages"}
+    out: State = {f"{prefix}.{name}": array for name, array in cache._asdict().items() if name != "pages"}
     values = {"used_pages": used, "page_values": cache.pages[used], "page_count": len(cache.pages)}
     return out | {f"{prefix}.{name}": value for name, value in values.items()}
 

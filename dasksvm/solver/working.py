@@ -147,7 +147,6 @@ def take_place(w: Any) -> int:  # pragma: no cover
 def insert(w: Any, p: int, place: int, sign: float, bound: float, gradient: float) -> None:  # pragma: no cover
     """Make a place a member of problem p with α = 0."""
     w.member[p, place] = True
-    w.holders[place] += 1
     w.count[p, 0] += 1
     w.sign[p, place] = sign
     w.lower[p, place] = min(0.0, bound * sign)
@@ -162,28 +161,79 @@ def insert(w: Any, p: int, place: int, sign: float, bound: float, gradient: floa
 
 
 @njit()
-def evict(w: Any, p: int, place: int) -> bool:  # pragma: no cover
-    """Take a member with α = 0 out of problem p; True if nobody holds its place any more.
+def evict(w: Any, p: int, place: int) -> None:  # pragma: no cover
+    """Take a member with α = 0 out of problem p.
 
     The block extremes are left alone: who is evicted is never an extreme of a block that still matters,
-    or the extremes are computed again by the caller.
+    or the extremes are computed again by the caller. The place is freed by `vacate`.
     """
     _leave_zeros(w, p, place)
     w.member[p, place] = False
     w.up[p, place] = False
     w.down[p, place] = False
     w.count[p, 0] -= 1
-    w.holders[place] -= 1
-    if w.holders[place] > 0:
-        return False
-    w.free[w.size[1]] = place
-    w.size[1] += 1
-    return True
 
 
 @njit()
-def adopt(w: Any, p: int, alpha: Any, g: Any) -> Any:  # pragma: no cover
-    """Replace the coefficients and gradients of problem p and evict blatant non-members; return the places freed."""
+def vacate(w: Any) -> Any:  # pragma: no cover
+    """Free the places that no problem holds any more, and return them."""
+    freed = np.empty(w.size[0], np.int64)
+    count = 0
+    for place in range(w.size[0]):
+        if w.holders[place] == 0:
+            continue
+        w.holders[place] = 0
+        for p in range(len(w.member)):
+            w.holders[place] += w.member[p, place]
+        if w.holders[place] == 0:
+            w.free[w.size[1]] = place
+            w.size[1] += 1
+            freed[count] = place
+            count += 1
+    return freed[:count]
+
+
+@njit()
+def settle(w: Any, base: int, count: int) -> Any:  # pragma: no cover
+    """Give places to the members in the first `count` seats from `base` on; return who they are, and their places."""
+    seats, places = np.empty(count, np.int64), np.empty(count, np.int64)
+    total = 0
+    for k in range(count):
+        seat, holders = base + k, 0
+        for p in range(len(w.member)):
+            holders += w.member[p, seat]
+        if holders == 0:
+            continue
+        place = take_place(w)
+        w.holders[place], w.diagonal[place] = holders, w.diagonal[seat]
+        if place != seat:
+            for p in range(len(w.member)):
+                _move(w, p, seat, place)
+        seats[total], places[total] = k, place
+        total += 1
+    for p in range(len(w.member)):
+        refresh_extremes(w, p)
+    return seats[:total], places[:total]
+
+
+@njit()
+def _move(w: Any, p: int, seat: int, place: int) -> None:  # pragma: no cover
+    """Move a member of problem p, or nobody; no place is behind a seat that is still to be moved."""
+    for array in (w.alpha[p], w.g[p], w.lower[p], w.upper[p], w.sign[p]):
+        array[place] = array[seat]
+        array[seat] = 0.0
+    for mask in (w.member[p], w.up[p], w.down[p]):
+        mask[place] = mask[seat]
+        mask[seat] = False
+    at = w.zero_at[p, seat]
+    w.zero_at[p, place], w.zero_at[p, seat] = at, -1
+    if at >= 0:
+        w.zeros[p, at] = place
+
+
+@njit()
+def adopt(w: Any, p: int, alpha: Any, g: Any) -> None:  # pragma: no cover
+    """Replace the coefficients and gradients of problem p and evict blatant non-members."""
     places = len(alpha)
     for place in range(places):
         if w.member[p, place]:
@@ -191,15 +241,10 @@ def adopt(w: Any, p: int, alpha: Any, g: Any) -> Any:  # pragma: no cover
             set_alpha(w, p, place, alpha[place])
     refresh_extremes(w, p)
     top, bottom = np.max(w.top[p]), np.min(w.bottom[p])
-    freed = np.empty(places, np.int64)
-    count = 0
     for place in range(places):
-        idle = w.member[p, place] and w.alpha[p, place] == 0.0
-        if idle and blatant(w, p, place, top, bottom) and evict(w, p, place):
-            freed[count] = place
-            count += 1
+        if w.member[p, place] and w.alpha[p, place] == 0.0 and blatant(w, p, place, top, bottom):
+            evict(w, p, place)
     refresh_extremes(w, p)
-    return freed[:count]
 
 
 @njit()

@@ -1,0 +1,36 @@
+"""How far a violation may yet move: what was seen of the last batches says which candidates can be left out.
+
+The state moves on between the scoring of a batch and its use, and again while it is used. A candidate whose violation is far
+enough below τ for both moves cannot enter; its row need not cross the network, or be brought into the batch.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+QUANTILE, BATCHES = 0.99, 4
+
+
+class Slack:
+    """The largest of the last batches' moves, leaving a few candidates of each aside.
+
+    Parameters
+    ----------
+    problems : int
+    """
+
+    def __init__(self, problems: int) -> None:
+        self.problems = problems
+        self.seen: list[NDArray[np.float64]] = []
+
+    def note(self, moves: NDArray[np.float64]) -> None:
+        """Take in the moves of a batch's candidates, of shape (P, K); what is not finite is unknown."""
+        rows = [row[np.isfinite(row)] for row in moves]
+        seen = [max(float(np.quantile(row, QUANTILE)), 0.0) if len(row) else 0.0 for row in rows]
+        self.seen = [*self.seen, np.array(seen)][-BATCHES:]
+
+    def now(self) -> NDArray[np.float64]:
+        """What a violation may rise by in each problem; inf while little is known."""
+        if len(self.seen) < BATCHES:
+            return np.full(self.problems, np.inf)
+        largest: NDArray[np.float64] = np.max(self.seen, axis=0)
+        return largest
