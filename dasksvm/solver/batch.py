@@ -184,15 +184,15 @@ def decide(
 ) -> None:  # pragma: no cover
     """Σ α_s K_s of some rows: out[:, first:last], for α of the members that are as they were scored, and of the others."""
     width = scored.shape[1]
-    for k in range(first, last):
-        for p in range(len(out)):
-            out[p, k] = weighted_sum(changed[p], fresh[k])
-    for start in range(0, width, PAGE):
-        stop = min(start + PAGE, width)
+    for p in range(len(out)):
+        weights, total = changed[p], out[p]
         for k in range(first, last):
-            row = scored[k][start:stop]
-            for p in range(len(out)):
-                out[p, k] += weighted_sum(unchanged[p][start:stop], row)
+            total[k] = weighted_sum(weights, fresh, k, 0, fresh.shape[1])
+    for top in range(first, last, LINES):
+        for p in range(len(out)):
+            weights, total = unchanged[p], out[p]
+            for k in range(top, min(top + LINES, last)):
+                total[k] += weighted_sum(weights, scored, k, 0, width)
 
 
 @njit()

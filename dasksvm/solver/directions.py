@@ -34,41 +34,60 @@ def _number(key: np.int64) -> float:  # pragma: no cover
 
 
 @njit(fastmath={"contract"})
-def shift_block(g: Any, up: Any, down: Any, row_i: Any, row_j: Any, step: float) -> Any:  # pragma: no cover
-    """Apply g ← g - λ (K_i - K_j) to a block; return its extremes."""
+def shift_block(
+    g: Any,
+    up: Any,
+    down: Any,
+    start: int,
+    stop: int,
+    rows_i: Any,
+    i: int,
+    of_i: int,
+    rows_j: Any,
+    j: int,
+    of_j: int,
+    step: float,
+) -> Any:  # pragma: no cover
+    """Apply g ← g - λ (K_i - K_j) from `start` to `stop`; return the extremes there.
+
+    The values are rows_i[i, of_i:] and rows_j[j, of_j:]. Nothing is sliced here: a view costs two atomic operations.
+    """
     top, bottom = LEAST_KEY, LARGEST_KEY
-    for a in range(len(g)):
-        value = g[a] - step * (np.float64(row_i[a]) - np.float64(row_j[a]))
-        g[a] = value
+    for a in range(stop - start):
+        at = np.uintp(start + a)
+        k_i, k_j = np.float64(rows_i[i, np.uintp(of_i + a)]), np.float64(rows_j[j, np.uintp(of_j + a)])
+        value = g[at] - step * (k_i - k_j)
+        g[at] = value
         key = _key(value)
-        top = max(top, key if up[a] else LEAST_KEY)
-        bottom = min(bottom, key if down[a] else LARGEST_KEY)
+        top = max(top, key if up[at] else LEAST_KEY)
+        bottom = min(bottom, key if down[at] else LARGEST_KEY)
     return _number(top), _number(bottom)
 
 
 @njit()
-def block_extremes(g: Any, up: Any, down: Any) -> Any:  # pragma: no cover
-    """Compute the largest gradient that may rise and the smallest that may fall."""
+def block_extremes(g: Any, up: Any, down: Any, start: int, stop: int) -> Any:  # pragma: no cover
+    """Compute the largest gradient that may rise and the smallest that may fall, from `start` to `stop`."""
     top, bottom = LEAST_KEY, LARGEST_KEY
-    for a in range(len(g)):
-        key = _key(g[a])
-        top = max(top, key if up[a] else LEAST_KEY)
-        bottom = min(bottom, key if down[a] else LARGEST_KEY)
+    for a in range(stop - start):
+        at = np.uintp(start + a)
+        key = _key(g[at])
+        top = max(top, key if up[at] else LEAST_KEY)
+        bottom = min(bottom, key if down[at] else LARGEST_KEY)
     return _number(top), _number(bottom)
 
 
 @njit()
-def find(g: Any, allowed: Any, number: float) -> int:  # pragma: no cover
-    """Find the first allowed place of a block with this gradient."""
-    for start in range(0, len(g), 64):
-        part, mask = g[start : start + 64], allowed[start : start + 64]
+def find(g: Any, allowed: Any, start: int, stop: int, number: float) -> int:  # pragma: no cover
+    """Find the first allowed place with this gradient, from `start` to `stop`; -1 if there is none."""
+    for first in range(start, stop, 64):
         hits = 0
-        for a in range(len(part)):
-            hits += mask[a] & (part[a] == number)
+        for a in range(min(64, stop - first)):
+            at = np.uintp(first + a)
+            hits += allowed[at] & (g[at] == number)
         if hits > 0:
-            for a in range(len(part)):
-                if mask[a] and part[a] == number:
-                    return start + a
+            for place in range(first, stop):
+                if allowed[place] and g[place] == number:
+                    return place
     return -1
 
 
@@ -79,10 +98,7 @@ def highest(top: Any, g: Any, up: Any) -> int:  # pragma: no cover
     for b in range(len(top)):
         if top[b] > best:
             best, block = top[b], b
-    if block >= 0:
-        start, stop = block * PAGE, (block + 1) * PAGE
-        return start + find(g[start:stop], up[start:stop], best)
-    return -1
+    return find(g, up, block * PAGE, (block + 1) * PAGE, best) if block >= 0 else -1
 
 
 @njit()
@@ -92,10 +108,7 @@ def lowest(bottom: Any, g: Any, down: Any) -> int:  # pragma: no cover
     for b in range(len(bottom)):
         if bottom[b] < best:
             best, block = bottom[b], b
-    if block >= 0:
-        start, stop = block * PAGE, (block + 1) * PAGE
-        return start + find(g[start:stop], down[start:stop], best)
-    return -1
+    return find(g, down, block * PAGE, (block + 1) * PAGE, best) if block >= 0 else -1
 
 
 @njit()
@@ -117,11 +130,12 @@ def snapped(alpha: float, lower: float, upper: float) -> float:  # pragma: no co
 
 
 @njit(fastmath=SUMS)
-def weighted_sum(alpha: Any, row: Any) -> float:  # pragma: no cover
-    """Σ α_s K_s in float64."""
+def weighted_sum(alpha: Any, rows: Any, row: int, start: int, stop: int) -> float:  # pragma: no cover
+    """Σ α_s K_s of a row in float64, from `start` to `stop`."""
     total = 0.0
-    for a in range(len(alpha)):
-        total += alpha[a] * np.float64(row[a])
+    for a in range(stop - start):
+        at = np.uintp(start + a)
+        total += alpha[at] * np.float64(rows[row, at])
     return total
 
 

@@ -266,19 +266,18 @@ def solve_block(
     diagonal = np.empty(size, np.float32)
     for a in range(size):
         diagonal[a] = kernel[a, a]
-    top, bottom = block_extremes(g, up, down)
+    top, bottom = block_extremes(g, up, down, 0, size)
     for step in range(limit):
         if not top - bottom > target:
             return step
-        i = find(g, up, top)
+        i = find(g, up, 0, size, top)
         row_i = kernel[i]
-        j = find(gains, down, gains_down(g, down, row_i, diagonal, top, diagonal[i], gains))
-        row_j = kernel[j]
-        curvature = np.float64(row_i[i]) + np.float64(row_j[j]) - 2.0 * np.float64(row_i[j])
+        j = find(gains, down, 0, size, gains_down(g, down, row_i, diagonal, top, diagonal[i], gains))
+        curvature = np.float64(kernel[i, i]) + np.float64(kernel[j, j]) - 2.0 * np.float64(kernel[i, j])
         length = step_length(top - g[j], curvature, upper[i] - alpha[i], alpha[j] - lower[j])
         alpha[i] = snapped(alpha[i] + length, lower[i], upper[i])
         alpha[j] = snapped(alpha[j] - length, lower[j], upper[j])
         up[i], down[i] = alpha[i] < upper[i], alpha[i] > lower[i]
         up[j], down[j] = alpha[j] < upper[j], alpha[j] > lower[j]
-        top, bottom = shift_block(g, up, down, row_i, row_j, length)
+        top, bottom = shift_block(g, up, down, 0, size, kernel, i, 0, kernel, j, 0, length)
     return limit

@@ -169,17 +169,35 @@ def _search(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) -> None:  # 
     before_i, before_j = w.alpha[p, i], w.alpha[p, j]
     set_alpha(w, p, i, before_i + step)
     set_alpha(w, p, j, before_j - step)
-    g, up, down = w.g[p], w.up[p], w.down[p]
-    for block in range(batch.base // PAGE + 1):
-        start, stop = block_ends(batch, block)
-        w.top[p, block], w.bottom[p, block] = shift_block(
-            g[start:stop],
-            up[start:stop],
-            down[start:stop],
-            row_part(cache, batch, i, block),
-            row_part(cache, batch, j, block),
-            step,
-        )
+    g, up, down, top, bottom = w.g[p], w.up[p], w.down[p], w.top[p], w.bottom[p]
+    pages, table, rows, base = cache.pages, cache.table, batch.rows, batch.base
+    for start in range(0, base, PAGE):
+        stop, b = min(start + PAGE, rows.shape[1]), start // PAGE
+        if i < base and j < base:
+            top[b], bottom[b] = shift_block(
+                g, up, down, start, stop, pages, table[i, b], 0, pages, table[j, b], 0, step
+            )
+        elif i < base:
+            top[b], bottom[b] = shift_block(
+                g, up, down, start, stop, pages, table[i, b], 0, rows, j - base, start, step
+            )
+        elif j < base:
+            top[b], bottom[b] = shift_block(
+                g, up, down, start, stop, rows, i - base, start, pages, table[j, b], 0, step
+            )
+        else:
+            top[b], bottom[b] = shift_block(
+                g, up, down, start, stop, rows, i - base, start, rows, j - base, start, step
+            )
+    mates, columns, stop, b = batch.mates, batch.columns, base + len(batch.mates), base // PAGE
+    if i < base and j < base:
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, 0, columns, j, 0, step)
+    elif i < base:
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, 0, mates, j - base, 0, step)
+    elif j < base:
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, mates, i - base, 0, columns, j, 0, step)
+    else:
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, mates, i - base, 0, mates, j - base, 0, step)
     batch.at[p, STEPS] += 1
 
 
@@ -257,18 +275,16 @@ def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pr
 @njit()
 def _evict_blatant(w: Any, p: int) -> None:  # pragma: no cover
     """Step 4 of REPROCESS: members with α = 0 that no pair can violate leave S."""
-    top, bottom = np.max(w.top[p]), np.min(w.bottom[p])
+    tops, bottoms, zeros, g, up, down, sign = w.top[p], w.bottom[p], w.zeros[p], w.g[p], w.up[p], w.down[p], w.sign[p]
+    top, bottom = np.max(tops), np.min(bottoms)
     z = 0
     while z < w.count[p, 1]:
-        s = w.zeros[p, z]
-        g = w.g[p, s]
-        if blatant(w, p, s, top, bottom):
-            evict(w, p, s)
-            block = s // PAGE
-            if g == w.top[p, block] or g == w.bottom[p, block]:
-                start, stop = block * PAGE, (block + 1) * PAGE
-                w.top[p, block], w.bottom[p, block] = block_extremes(
-                    w.g[p][start:stop], w.up[p][start:stop], w.down[p][start:stop]
-                )
-        else:
+        s = zeros[z]
+        value = g[s]
+        if not blatant(sign[s], value, top, bottom):
             z += 1
+            continue
+        evict(w, p, s)
+        b = s // PAGE
+        if value == tops[b] or value == bottoms[b]:
+            tops[b], bottoms[b] = block_extremes(g, up, down, b * PAGE, (b + 1) * PAGE)

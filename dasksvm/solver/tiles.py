@@ -118,10 +118,10 @@ def margins(
 
 @njit()
 def _add_margins(rows: Any, left: int, right: int, alpha: Any, margins: Any) -> None:  # pragma: no cover
-    for r in range(rows.shape[0]):
-        row = rows[r][left:right]
-        for p in range(alpha.shape[0]):
-            margins[p, r] += weighted_sum(alpha[p][left:right], row)
+    for p in range(alpha.shape[0]):
+        weights, total = alpha[p], margins[p]
+        for r in range(rows.shape[0]):
+            total[r] += weighted_sum(weights, rows, r, left, right)
 
 
 @njit()

@@ -242,24 +242,20 @@ def adopt(w: Any, p: int, alpha: Any, g: Any) -> None:  # pragma: no cover
     refresh_extremes(w, p)
     top, bottom = np.max(w.top[p]), np.min(w.bottom[p])
     for place in range(places):
-        if w.member[p, place] and w.alpha[p, place] == 0.0 and blatant(w, p, place, top, bottom):
+        if w.member[p, place] and w.alpha[p, place] == 0.0 and blatant(w.sign[p, place], w.g[p, place], top, bottom):
             evict(w, p, place)
     refresh_extremes(w, p)
 
 
 @njit()
-def blatant(w: Any, p: int, place: int, top: float, bottom: float) -> bool:  # pragma: no cover
+def blatant(sign: float, g: float, top: float, bottom: float) -> bool:  # pragma: no cover
     """Tell whether no pair can violate with a member whose α is 0 (step 4 of REPROCESS)."""
-    if w.sign[p, place] < 0:
-        return bool(w.g[p, place] >= top)
-    return bool(w.g[p, place] <= bottom)
+    return bool(g >= top) if sign < 0 else bool(g <= bottom)
 
 
 @njit()
 def refresh_extremes(w: Any, p: int) -> None:  # pragma: no cover
     """Compute the extremes of every block anew."""
+    g, up, down = w.g[p], w.up[p], w.down[p]
     for block in range(w.top.shape[1]):
-        start, stop = block * PAGE, (block + 1) * PAGE
-        w.top[p, block], w.bottom[p, block] = block_extremes(
-            w.g[p][start:stop], w.up[p][start:stop], w.down[p][start:stop]
-        )
+        w.top[p, block], w.bottom[p, block] = block_extremes(g, up, down, block * PAGE, (block + 1) * PAGE)
