@@ -1,0 +1,140 @@
+"""S2DO on the problem restricted to some patterns, with their kernel matrix at hand (paper 5, algorithm 3, section 5.2.1)."""
+
+from typing import Any
+
+import numpy as np
+
+from dasksvm.solver.jit import njit
+from dasksvm.solver.multiclass.pairs import load_of, move_pair
+from dasksvm.solver.multiclass.scan import (
+    First,
+    exchanges,
+    extremes,
+    gains,
+    gradient,
+    links,
+    pattern,
+    shift,
+    singles,
+    steepest,
+    where,
+)
+from dasksvm.solver.multiclass.structure import coupling
+
+
+@njit()
+def solve_block(
+    machine: Any,
+    kernel: Any,
+    alpha: Any,
+    score: Any,
+    mean: Any,
+    label: Any,
+    bound: Any,
+    target: float,
+    limit: int,
+) -> int:  # pragma: no cover
+    """Make steps in two variables until no `violation` is larger than `target`; α, score and mean are changed in place.
+
+    Parameters
+    ----------
+    machine : Machine
+    kernel : ndarray, shape (B, B)
+    alpha, score : ndarray of float64, shape (d, B)
+    mean : ndarray of float64, shape (B,)
+    label : ndarray of int64, shape (B,)
+    bound : ndarray of float64, shape (B,)
+    target : float
+    limit : int
+        Steps at most.
+
+    Returns
+    -------
+    steps : int
+    """
+    size = len(label)
+    load = np.empty(size)
+    for a in range(size):
+        load[a] = load_of(machine, alpha, bound, a)
+    diagonal = np.diag(kernel).copy()
+    base, top, bottom = np.empty(size), np.empty(size), np.empty(size)
+    single, pair = np.empty(size), np.empty(size)
+    link, gained = np.empty(size, np.float32), np.empty(size, np.float32)
+    for step in range(limit):
+        extremes(machine, alpha, score, mean, label, bound, 0, False, base, top, bottom)
+        most = singles(machine.shared, top, bottom, load, bound, single)
+        along, loose = 0.0, 0.0
+        if machine.shared:
+            loose = exchanges(top, bottom, load, bound, True, pair)
+            along = exchanges(top, bottom, load, bound, False, pair)
+        if not max(most, loose) > target:
+            return step
+        i = where(pair, along) if along > most else where(single, most)
+        found = pattern(machine, alpha, score, mean, label, bound, i, False)
+        if along > most:
+            p, j, q = found.rise, i, found.fall
+        else:
+            _, p = steepest(found, machine.shared and load[i] >= bound[i])
+            if p < 0:
+                return step
+            y = label[i]
+            g = gradient(machine, score, mean, label, i, p)
+            first = First(p, y, g, coupling(machine, y, p, y, p) * np.float64(diagonal[i]))
+            links(machine, first, label, link)
+            j, q, best = i, -1, np.float32(0.0)
+            for c in range(machine.classes):
+                filled = load if machine.shared else alpha[c]
+                row, skip = kernel[i], i if c == p else -1
+                gain = gains(
+                    machine,
+                    first,
+                    c,
+                    alpha[c],
+                    score[c],
+                    base,
+                    label,
+                    bound,
+                    filled,
+                    row,
+                    diagonal,
+                    link,
+                    False,
+                    skip,
+                    gained,
+                )
+                if gain > best:
+                    best, j, q = gain, where(gained, gain), c
+        _step(machine, kernel, alpha, score, mean, label, bound, load, i, p, j, q)
+    return limit
+
+
+@njit()
+def _step(
+    machine: Any,
+    kernel: Any,
+    alpha: Any,
+    score: Any,
+    mean: Any,
+    label: Any,
+    bound: Any,
+    load: Any,
+    i: int,
+    p: int,
+    j: int,
+    q: int,
+) -> None:  # pragma: no cover
+    g_i = gradient(machine, score, mean, label, i, p)
+    g_j = gradient(machine, score, mean, label, j, q) if q >= 0 else 0.0
+    k_ii, k_jj, k_ij = np.float64(kernel[i, i]), np.float64(kernel[j, j]), np.float64(kernel[i, j])
+    mu_i, mu_j, _ = move_pair(machine, alpha, load, label, bound, i, p, g_i, k_ii, j, q, g_j, k_jj, k_ij)
+    shift(
+        machine,
+        score,
+        mean,
+        0,
+        len(label),
+        kernel[i],
+        kernel[j],
+        (label[i], p, mu_i),
+        (label[j], max(q, 0), mu_j),
+    )

@@ -1,0 +1,341 @@
+"""Looks at all variables of a run of patterns, class by class: loops that LLVM vectorises.
+
+Scores are those before the projection of `zero_sum`: f_m = score_m - mean, and mean is 0 for other machines. A gradient is
+then base + slope·score_c for c ≠ y, and 2 less that for c = y. A place that nobody holds has α = 0 and C = 0, so that nothing
+in it may move.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dasksvm.solver.directions import LEAST_CURVATURE
+from dasksvm.solver.jit import njit
+from dasksvm.solver.multiclass.structure import coupling, nu
+
+# Below it a determinant in float32, relative to Q_ii Q_jj, is rounding.
+FLAT32 = np.float32(1e-6)
+
+
+class First(NamedTuple):
+    """The first variable of a pair: its class, its pattern's label, its gradient and Q_ii."""
+
+    c: int
+    label: int
+    gradient: float
+    curvature: float
+
+
+class Pattern(NamedTuple):
+    """A pattern's class with the largest gradient that may rise, its smallest that may fall (-1: none), and the gradients."""
+
+    rise: int
+    top: float
+    fall: int
+    bottom: float
+
+
+@njit()
+def gradient(machine: Any, score: Any, mean: Any, label: Any, place: int, c: int) -> float:  # pragma: no cover
+    """G = 1 - Σ_m ν f_m of one variable."""
+    y = label[place]
+    if machine.relative:
+        return 1.0 - 0.5 * (score[y, place] - score[c, place])
+    f = score[c, place] - mean[place]
+    return 1.0 - f if c == y else 1.0 + f
+
+
+@njit()
+def pattern(
+    machine: Any, alpha: Any, score: Any, mean: Any, label: Any, bound: Any, place: int, supports: bool
+) -> Any:  # pragma: no cover
+    """Find a pattern's extremes; whether a shared slack has room for a rise is not asked. Ties go to the lowest class."""
+    rise, top, fall, bottom = -1, -np.inf, -1, np.inf
+    for c in range(machine.classes):
+        held = alpha[c, place] > 0.0
+        if (c == label[place] and not machine.total) or (supports and not held):
+            continue
+        g = gradient(machine, score, mean, label, place, c)
+        if (machine.shared or alpha[c, place] < bound[place]) and g > top:
+            rise, top = c, g
+        if held and g < bottom:
+            fall, bottom = c, g
+    return Pattern(rise, top, fall, bottom)
+
+
+@njit()
+def steepest(found: Any, full: bool) -> Any:  # pragma: no cover
+    """Give a pattern's largest derivative along a single variable, at least 0, and that variable's class (-1: none)."""
+    up = -np.inf if full else found.top
+    if max(up, -found.bottom) <= 0.0:
+        return 0.0, -1
+    return (up, found.rise) if up >= -found.bottom else (-found.bottom, found.fall)
+
+
+@njit()
+def bases(machine: Any, score: Any, mean: Any, label: Any, start: int, out: Any) -> None:  # pragma: no cover
+    """Write what the gradients of a pattern have in common, for a run of patterns."""
+    if machine.relative:
+        for a in range(len(out)):
+            out[a] = 1.0 - 0.5 * score[label[start + a], start + a]
+    else:
+        for a in range(len(out)):
+            out[a] = 1.0 - mean[start + a]
+
+
+@njit(fastmath={"contract"})
+def _extend(
+    alpha: Any,
+    score: Any,
+    base: Any,
+    label: Any,
+    bound: Any,
+    c: int,
+    slope: float,
+    shared: bool,
+    total: bool,
+    supports: bool,
+    top: Any,
+    bottom: Any,
+) -> None:  # pragma: no cover
+    for a in range(len(base)):
+        g = base[a] + slope * score[a]
+        mine = label[a] == c
+        held = alpha[a] > 0.0
+        g = 2.0 - g if mine else g
+        rises = (total | (not mine)) & (shared | (alpha[a] < bound[a])) & (held | (not supports))
+        up = g if rises else -np.inf
+        down = g if held else np.inf
+        top[a] = up if up > top[a] else top[a]
+        bottom[a] = down if down < bottom[a] else bottom[a]
+
+
+@njit()
+def extremes(
+    machine: Any,
+    alpha: Any,
+    score: Any,
+    mean: Any,
+    label: Any,
+    bound: Any,
+    start: int,
+    supports: bool,
+    base: Any,
+    top: Any,
+    bottom: Any,
+) -> None:  # pragma: no cover
+    """Write the largest gradient that may rise and the smallest that may fall, as `pattern`, for a run of patterns."""
+    stop = start + len(base)
+    bases(machine, score, mean, label, start, base)
+    slope = 0.5 if machine.relative else 1.0
+    top[:] = -np.inf
+    bottom[:] = np.inf
+    for c in range(machine.classes):
+        _extend(
+            alpha[c][start:stop],
+            score[c][start:stop],
+            base,
+            label[start:stop],
+            bound[start:stop],
+            c,
+            slope,
+            machine.shared,
+            machine.total,
+            supports,
+            top,
+            bottom,
+        )
+
+
+@njit()
+def singles(shared: bool, top: Any, bottom: Any, load: Any, bound: Any, out: Any) -> float:  # pragma: no cover
+    """Write the largest derivative along a single variable of each pattern, at least 0; return the largest of all."""
+    best = np.int64(0)
+    for a in range(len(out)):
+        up = -np.inf if shared & (load[a] >= bound[a]) else top[a]
+        most = max(up, -bottom[a], 0.0)
+        out[a] = most
+        best = max(best, np.float64(most).view(np.int64))
+    return np.int64(best).view(np.float64)
+
+
+@njit()
+def exchanges(top: Any, bottom: Any, load: Any, bound: Any, always: bool, out: Any) -> float:  # pragma: no cover
+    """Write the largest derivative along e_c - e_e within each pattern that is full, or in all; return the largest of all."""
+    best = np.int64(0)
+    for a in range(len(out)):
+        most = max(top[a] - bottom[a], 0.0) if always | (load[a] >= bound[a]) else 0.0
+        out[a] = most
+        best = max(best, np.float64(most).view(np.int64))
+    return np.int64(best).view(np.float64)
+
+
+@njit()
+def where(values: Any, number: Any) -> int:  # pragma: no cover
+    """Find the first of some values that equals a number; -1 if none does."""
+    for a in range(len(values)):
+        if values[a] == number:
+            return a
+    return -1
+
+
+@njit()
+def links(machine: Any, first: Any, label: Any, out: Any) -> None:  # pragma: no cover
+    """Write the part of M between a variable and each of a run of patterns that depends on the pattern's label."""
+    quarter = np.float32(0.25 if machine.relative else 0.0)
+    for a in range(len(out)):
+        out[a] = quarter * (np.float32(label[a] == first.label) - np.float32(label[a] == first.c))
+
+
+@njit(fastmath={"contract"})
+def _gains(
+    alpha: Any,
+    score: Any,
+    base: Any,
+    label: Any,
+    bound: Any,
+    filled: Any,
+    row: Any,
+    diagonal: Any,
+    link: Any,
+    c: int,
+    slope: float,
+    total: bool,
+    supports: bool,
+    constant: Any,
+    others: Any,
+    own: Any,
+    per_unit: Any,
+    share: Any,
+    skip: int,
+    out: Any,
+) -> Any:  # pragma: no cover
+    zero, one, least = np.float32(0.0), np.float32(1.0), np.float32(LEAST_CURVATURE)
+    best = np.int32(0)
+    for a in range(len(base)):
+        g = base[a] + slope * score[a]
+        mine = label[a] == c
+        held = alpha[a] > 0.0
+        g = 2.0 - g if mine else g
+        able = ((g > 0.0) & (filled[a] < bound[a])) | ((g < 0.0) & held)
+        able = able & (total | (not mine)) & (held | (not supports)) & (a != skip)
+        q_ij = (link[a] + constant) * (-one if mine else one) * np.float32(row[a])
+        q_jj = (own if mine else others) * np.float32(diagonal[a])
+        rest = np.float32(g) - per_unit * q_ij
+        curvature = q_jj - share * q_ij * q_ij
+        floor = FLAT32 * q_jj
+        curvature = curvature if curvature > floor else floor
+        curvature = curvature if curvature > least else least
+        gain = rest * rest / curvature if able else zero
+        out[a] = gain
+        best = max(best, np.float32(gain).view(np.int32))
+    return np.int32(best).view(np.float32)
+
+
+@njit()
+def gains(
+    machine: Any,
+    first: Any,
+    c: int,
+    alpha: Any,
+    score: Any,
+    base: Any,
+    label: Any,
+    bound: Any,
+    filled: Any,
+    row: Any,
+    diagonal: Any,
+    link: Any,
+    supports: bool,
+    skip: int,
+    out: Any,
+) -> Any:  # pragma: no cover
+    """Write twice what each variable (pattern, c) of a run adds to the gain of the first, in float32; return the largest.
+
+    As `pairs.gain`, of which the first variable's own part is left out: it is the same for all. It is 0 for variables that
+    cannot move along their own gradient, and for the lane `skip`, the first variable itself.
+    """
+    other = (c + 1) % machine.classes
+    # Of a pattern with another label than both, only this is left of M.
+    stranger = 0.25 * ((first.c == c) - (first.label == c))
+    if not machine.relative:
+        stranger = coupling(machine, first.label, first.c, other, c)
+    curved = first.curvature > LEAST_CURVATURE
+    return _gains(
+        alpha,
+        score,
+        base,
+        label,
+        bound,
+        filled,
+        row,
+        diagonal,
+        link,
+        c,
+        0.5 if machine.relative else 1.0,
+        machine.total,
+        supports,
+        np.float32(stranger),
+        np.float32(coupling(machine, other, c, other, c)),
+        np.float32(coupling(machine, c, c, c, c)),
+        np.float32(first.gradient / first.curvature if curved else 0.0),
+        np.float32(1.0 / first.curvature if curved else 0.0),
+        skip,
+        out,
+    )
+
+
+@njit(fastmath={"contract"})
+def _shift(target: Any, row_i: Any, row_j: Any, by_i: float, by_j: float) -> None:  # pragma: no cover
+    for a in range(len(target)):
+        target[a] += by_i * np.float64(row_i[a]) + by_j * np.float64(row_j[a])
+
+
+@njit()
+def shift(
+    machine: Any,
+    score: Any,
+    mean: Any,
+    start: int,
+    stop: int,
+    row_i: Any,
+    row_j: Any,
+    i: Any,
+    j: Any,
+) -> int:  # pragma: no cover
+    """Move the scores of a run of patterns by steps (label, class, μ) of two patterns; return the values touched."""
+    touched = 0
+    sum_i, sum_j = 0.0, 0.0
+    for m in range(machine.classes):
+        by_i = nu(machine, i[0], i[1], m) * i[2]
+        by_j = nu(machine, j[0], j[1], m) * j[2]
+        if by_i != 0.0 or by_j != 0.0:
+            _shift(score[m][start:stop], row_i, row_j, by_i, by_j)
+            touched += stop - start
+            sum_i += by_i
+            sum_j += by_j
+    if machine.zero_sum and touched > 0:
+        _shift(mean[start:stop], row_i, row_j, sum_i / machine.classes, sum_j / machine.classes)
+        touched += stop - start
+    return touched
+
+
+@njit()
+def violation(
+    machine: Any, alpha: Any, score: Any, mean: Any, label: Any, bound: Any, load: Any
+) -> Any:  # pragma: no cover
+    """Give the largest derivative along a feasible direction of each pattern, at least 0.
+
+    Directions are single variables and, for a shared slack, exchanges e_c - e_e of two variables of the pattern, full or not.
+    `load` is that of `pairs.load_of`.
+    """
+    count = len(label)
+    base, top, bottom = np.empty(count), np.empty(count), np.empty(count)
+    out, most = np.empty(count), np.empty(count)
+    extremes(machine, alpha, score, mean, label, bound, 0, False, base, top, bottom)
+    singles(machine.shared, top, bottom, load, bound, out)
+    if machine.shared:
+        exchanges(top, bottom, load, bound, True, most)
+        for a in range(count):
+            out[a] = max(out[a], most[a])
+    return out
