@@ -5,20 +5,9 @@ from typing import Any
 import numpy as np
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.multiclass.pairs import load_of, move_pair
-from dasksvm.solver.multiclass.scan import (
-    First,
-    exchanges,
-    extremes,
-    gains,
-    gradient,
-    links,
-    pattern,
-    shift,
-    singles,
-    steepest,
-    where,
-)
+from dasksvm.solver.multiclass.gains import First, best_partner
+from dasksvm.solver.multiclass.moves import load_of, move_pair, shift
+from dasksvm.solver.multiclass.scan import exchanges, extremes, gradient, pattern, singles, steepest, where
 from dasksvm.solver.multiclass.structure import coupling
 
 
@@ -56,7 +45,7 @@ def solve_block(
     load = np.empty(size)
     for a in range(size):
         load[a] = load_of(machine, alpha, bound, a)
-    diagonal = np.diag(kernel).copy()
+    diagonal = np.diag(kernel).astype(np.float64)
     base, top, bottom = np.empty(size), np.empty(size), np.empty(size)
     single, pair = np.empty(size), np.empty(size)
     link, gained = np.empty(size, np.float32), np.empty(size, np.float32)
@@ -79,31 +68,25 @@ def solve_block(
                 return step
             y = label[i]
             g = gradient(machine, score, mean, label, i, p)
-            first = First(p, y, g, coupling(machine, y, p, y, p) * np.float64(diagonal[i]))
-            links(machine, first, label, link)
-            j, q, best = i, -1, np.float32(0.0)
-            for c in range(machine.classes):
-                filled = load if machine.shared else alpha[c]
-                row, skip = kernel[i], i if c == p else -1
-                gain = gains(
-                    machine,
-                    first,
-                    c,
-                    alpha[c],
-                    score[c],
-                    base,
-                    label,
-                    bound,
-                    filled,
-                    row,
-                    diagonal,
-                    link,
-                    False,
-                    skip,
-                    gained,
-                )
-                if gain > best:
-                    best, j, q = gain, where(gained, gain), c
+            first = First(p, y, g, coupling(machine, y, p, y, p) * diagonal[i])
+            _, j, q = best_partner(
+                machine,
+                first,
+                alpha,
+                score,
+                base,
+                label,
+                bound,
+                load,
+                0,
+                kernel[i],
+                diagonal,
+                False,
+                i,
+                link,
+                gained,
+            )
+            j = max(j, 0)
         _step(machine, kernel, alpha, score, mean, label, bound, load, i, p, j, q)
     return limit
 

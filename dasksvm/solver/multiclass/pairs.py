@@ -1,14 +1,13 @@
-"""Problems of one and two variables: gain and solution (paper 5, sections 3.2, 3.3 and 5.2.2; algorithms 4, 5 and 11).
+"""Problems of one and two variables: gain and solution (paper 5: algorithms 4, 5 and 11).
 
 Everything is said of the step μ. det Q = 0 means det Q ≤ 1e-12 Q_ii Q_jj; curvatures below 1e-12, negative ones too, count
-as 1e-12. Where Q is not positive semi-definite the step found may not be the best, but it never makes the dual fall.
+as 1e-12. Where Q is not positive semi-definite the step found may not be the best, but it is no worse than that of i alone.
 """
 
 from typing import Any
 
-from dasksvm.solver.directions import LEAST_CURVATURE, snapped
+from dasksvm.solver.directions import LEAST_CURVATURE
 from dasksvm.solver.jit import njit
-from dasksvm.solver.multiclass.structure import coupling
 
 FLAT = 1e-12
 
@@ -72,7 +71,8 @@ def solve_box(
     inner, mu_i, mu_j = _inner(g_i, g_j, q_ii, q_ij, q_jj)
     if inner and low_i <= mu_i <= high_i and low_j <= mu_j <= high_j:
         return mu_i, mu_j
-    best, best_i, best_j = 0.0, 0.0, 0.0
+    best_i, best_j = solve_one(g_i, q_ii, low_i, high_i), 0.0
+    best = increase(g_i, g_j, q_ii, q_ij, q_jj, best_i, best_j)
     for edge in range(4):
         if edge < 2:
             mu_i = high_i if edge == 0 else low_i
@@ -95,7 +95,8 @@ def solve_simplex(
     inner, mu_i, mu_j = _inner(g_i, g_j, q_ii, q_ij, q_jj)
     if inner and mu_i >= -alpha_i and mu_j >= -alpha_j and mu_i + mu_j <= room:
         return mu_i, mu_j
-    best, best_i, best_j = 0.0, 0.0, 0.0
+    best_i, best_j = solve_one(g_i, q_ii, -alpha_i, max(room, 0.0)), 0.0
+    best = increase(g_i, g_j, q_ii, q_ij, q_jj, best_i, best_j)
     for edge in range(3):
         if edge == 0:
             mu_i = -alpha_i
@@ -111,65 +112,3 @@ def solve_simplex(
         if value > best:
             best, best_i, best_j = value, mu_i, mu_j
     return best_i, best_j
-
-
-@njit()
-def load_of(machine: Any, alpha: Any, bound: Any, place: int) -> float:  # pragma: no cover
-    """Add up a pattern's α; a shared slack that is used up but for rounding is used up."""
-    total = 0.0
-    for m in range(machine.classes):
-        total += alpha[m, place]
-    return float(snapped(total, 0.0, bound[place]) if machine.shared else total)
-
-
-@njit()
-def set_alpha(
-    machine: Any, alpha: Any, load: Any, bound: Any, place: int, c: int, value: float
-) -> float:  # pragma: no cover
-    """Write a coefficient, snapped to its bounds, and the pattern's load; return by how much it moved."""
-    before = alpha[c, place]
-    alpha[c, place] = snapped(value, 0.0, bound[place])
-    load[place] = load_of(machine, alpha, bound, place)
-    return float(alpha[c, place] - before)
-
-
-@njit()
-def move_pair(
-    machine: Any,
-    alpha: Any,
-    load: Any,
-    label: Any,
-    bound: Any,
-    i: int,
-    p: int,
-    g_i: float,
-    k_ii: float,
-    j: int,
-    q: int,
-    g_j: float,
-    k_jj: float,
-    k_ij: float,
-) -> Any:  # pragma: no cover
-    """Solve the problem of the variables (i, p) and (j, q), or of (i, p) alone where q < 0 (section 5.2.2).
-
-    Writes α and load; returns μ_i, μ_j and the dual increase.
-    """
-    y = label[i]
-    q_ii = coupling(machine, y, p, y, p) * k_ii
-    room_i = bound[i] - load[i] if machine.shared else bound[i] - alpha[p, i]
-    if q < 0:
-        step = solve_one(g_i, q_ii, -alpha[p, i], max(room_i, 0.0))
-        step = set_alpha(machine, alpha, load, bound, i, p, alpha[p, i] + step)
-        return step, 0.0, increase(g_i, 0.0, q_ii, 0.0, 0.0, step, 0.0)
-    z = label[j]
-    q_jj = coupling(machine, z, q, z, q) * k_jj
-    q_ij = coupling(machine, y, p, z, q) * k_ij
-    if machine.shared and i == j:
-        upper = alpha[p, i] + alpha[q, i] + room_i
-        mu_i, mu_j = solve_simplex(g_i, g_j, q_ii, q_ij, q_jj, alpha[p, i], alpha[q, i], upper)
-    else:
-        room_j = bound[j] - load[j] if machine.shared else bound[j] - alpha[q, j]
-        mu_i, mu_j = solve_box(g_i, g_j, q_ii, q_ij, q_jj, -alpha[p, i], room_i, -alpha[q, j], room_j)
-    mu_i = set_alpha(machine, alpha, load, bound, i, p, alpha[p, i] + mu_i)
-    mu_j = set_alpha(machine, alpha, load, bound, j, q, alpha[q, j] + mu_j)
-    return mu_i, mu_j, increase(g_i, g_j, q_ii, q_ij, q_jj, mu_i, mu_j)

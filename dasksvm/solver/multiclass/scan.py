@@ -9,21 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dasksvm.solver.directions import LEAST_CURVATURE
 from dasksvm.solver.jit import njit
-from dasksvm.solver.multiclass.structure import coupling, nu
-
-# Below it a determinant in float32, relative to Q_ii Q_jj, is rounding.
-FLAT32 = np.float32(1e-6)
-
-
-class First(NamedTuple):
-    """The first variable of a pair: its class, its pattern's label, its gradient and Q_ii."""
-
-    c: int
-    label: int
-    gradient: float
-    curvature: float
 
 
 class Pattern(NamedTuple):
@@ -40,9 +26,9 @@ def gradient(machine: Any, score: Any, mean: Any, label: Any, place: int, c: int
     """G = 1 - Σ_m ν f_m of one variable."""
     y = label[place]
     if machine.relative:
-        return 1.0 - 0.5 * (score[y, place] - score[c, place])
+        return float(1.0 - 0.5 * (score[y, place] - score[c, place]))
     f = score[c, place] - mean[place]
-    return 1.0 - f if c == y else 1.0 + f
+    return float(1.0 - f if c == y else 1.0 + f)
 
 
 @njit()
@@ -180,154 +166,13 @@ def where(values: Any, number: Any) -> int:  # pragma: no cover
 
 
 @njit()
-def links(machine: Any, first: Any, label: Any, out: Any) -> None:  # pragma: no cover
-    """Write the part of M between a variable and each of a run of patterns that depends on the pattern's label."""
-    quarter = np.float32(0.25 if machine.relative else 0.0)
-    for a in range(len(out)):
-        out[a] = quarter * (np.float32(label[a] == first.label) - np.float32(label[a] == first.c))
-
-
-@njit(fastmath={"contract"})
-def _gains(
-    alpha: Any,
-    score: Any,
-    base: Any,
-    label: Any,
-    bound: Any,
-    filled: Any,
-    row: Any,
-    diagonal: Any,
-    link: Any,
-    c: int,
-    slope: float,
-    total: bool,
-    supports: bool,
-    constant: Any,
-    others: Any,
-    own: Any,
-    per_unit: Any,
-    share: Any,
-    skip: int,
-    out: Any,
-) -> Any:  # pragma: no cover
-    zero, one, least = np.float32(0.0), np.float32(1.0), np.float32(LEAST_CURVATURE)
-    best = np.int32(0)
-    for a in range(len(base)):
-        g = base[a] + slope * score[a]
-        mine = label[a] == c
-        held = alpha[a] > 0.0
-        g = 2.0 - g if mine else g
-        able = ((g > 0.0) & (filled[a] < bound[a])) | ((g < 0.0) & held)
-        able = able & (total | (not mine)) & (held | (not supports)) & (a != skip)
-        q_ij = (link[a] + constant) * (-one if mine else one) * np.float32(row[a])
-        q_jj = (own if mine else others) * np.float32(diagonal[a])
-        rest = np.float32(g) - per_unit * q_ij
-        curvature = q_jj - share * q_ij * q_ij
-        floor = FLAT32 * q_jj
-        curvature = curvature if curvature > floor else floor
-        curvature = curvature if curvature > least else least
-        gain = rest * rest / curvature if able else zero
-        out[a] = gain
-        best = max(best, np.float32(gain).view(np.int32))
-    return np.int32(best).view(np.float32)
-
-
-@njit()
-def gains(
-    machine: Any,
-    first: Any,
-    c: int,
-    alpha: Any,
-    score: Any,
-    base: Any,
-    label: Any,
-    bound: Any,
-    filled: Any,
-    row: Any,
-    diagonal: Any,
-    link: Any,
-    supports: bool,
-    skip: int,
-    out: Any,
-) -> Any:  # pragma: no cover
-    """Write twice what each variable (pattern, c) of a run adds to the gain of the first, in float32; return the largest.
-
-    As `pairs.gain`, of which the first variable's own part is left out: it is the same for all. It is 0 for variables that
-    cannot move along their own gradient, and for the lane `skip`, the first variable itself.
-    """
-    other = (c + 1) % machine.classes
-    # Of a pattern with another label than both, only this is left of M.
-    stranger = 0.25 * ((first.c == c) - (first.label == c))
-    if not machine.relative:
-        stranger = coupling(machine, first.label, first.c, other, c)
-    curved = first.curvature > LEAST_CURVATURE
-    return _gains(
-        alpha,
-        score,
-        base,
-        label,
-        bound,
-        filled,
-        row,
-        diagonal,
-        link,
-        c,
-        0.5 if machine.relative else 1.0,
-        machine.total,
-        supports,
-        np.float32(stranger),
-        np.float32(coupling(machine, other, c, other, c)),
-        np.float32(coupling(machine, c, c, c, c)),
-        np.float32(first.gradient / first.curvature if curved else 0.0),
-        np.float32(1.0 / first.curvature if curved else 0.0),
-        skip,
-        out,
-    )
-
-
-@njit(fastmath={"contract"})
-def _shift(target: Any, row_i: Any, row_j: Any, by_i: float, by_j: float) -> None:  # pragma: no cover
-    for a in range(len(target)):
-        target[a] += by_i * np.float64(row_i[a]) + by_j * np.float64(row_j[a])
-
-
-@njit()
-def shift(
-    machine: Any,
-    score: Any,
-    mean: Any,
-    start: int,
-    stop: int,
-    row_i: Any,
-    row_j: Any,
-    i: Any,
-    j: Any,
-) -> int:  # pragma: no cover
-    """Move the scores of a run of patterns by steps (label, class, μ) of two patterns; return the values touched."""
-    touched = 0
-    sum_i, sum_j = 0.0, 0.0
-    for m in range(machine.classes):
-        by_i = nu(machine, i[0], i[1], m) * i[2]
-        by_j = nu(machine, j[0], j[1], m) * j[2]
-        if by_i != 0.0 or by_j != 0.0:
-            _shift(score[m][start:stop], row_i, row_j, by_i, by_j)
-            touched += stop - start
-            sum_i += by_i
-            sum_j += by_j
-    if machine.zero_sum and touched > 0:
-        _shift(mean[start:stop], row_i, row_j, sum_i / machine.classes, sum_j / machine.classes)
-        touched += stop - start
-    return touched
-
-
-@njit()
 def violation(
     machine: Any, alpha: Any, score: Any, mean: Any, label: Any, bound: Any, load: Any
 ) -> Any:  # pragma: no cover
     """Give the largest derivative along a feasible direction of each pattern, at least 0.
 
     Directions are single variables and, for a shared slack, exchanges e_c - e_e of two variables of the pattern, full or not.
-    `load` is that of `pairs.load_of`.
+    `load` is that of `moves.load_of`.
     """
     count = len(label)
     base, top, bottom = np.empty(count), np.empty(count), np.empty(count)

@@ -14,21 +14,10 @@ import numpy as np
 
 from dasksvm.solver.cache import PAGE, value
 from dasksvm.solver.jit import njit
-from dasksvm.solver.multiclass.pairs import gain, move_pair, set_alpha, solve_one
-from dasksvm.solver.multiclass.scan import (
-    First,
-    bases,
-    exchanges,
-    extremes,
-    gains,
-    gradient,
-    links,
-    pattern,
-    shift,
-    singles,
-    steepest,
-    where,
-)
+from dasksvm.solver.multiclass.gains import First, best_partner
+from dasksvm.solver.multiclass.moves import move_pair, set_alpha, shift
+from dasksvm.solver.multiclass.pairs import gain, solve_one
+from dasksvm.solver.multiclass.scan import bases, exchanges, extremes, gradient, pattern, singles, steepest, where
 from dasksvm.solver.multiclass.structure import coupling
 from dasksvm.solver.multiclass.working import may_fall, may_rise, random_member
 
@@ -155,30 +144,26 @@ def second_variable(w: Any, cache: Any, machine: Any, supports: bool, place: int
     base, link, out = np.empty(PAGE), np.empty(PAGE, np.float32), np.empty(PAGE, np.float32)
     best, j, q = np.float32(0.0), -1, ALONE
     for start in range(0, w.size[0], PAGE):
-        stop = start + PAGE
-        label = w.label[start:stop]
         bases(machine, w.score, w.mean, w.label, start, base)
-        links(machine, first, label, link)
-        for c in range(machine.classes):
-            most = gains(
-                machine,
-                first,
-                c,
-                w.alpha[c][start:stop],
-                w.score[c][start:stop],
-                base,
-                label,
-                w.bound[start:stop],
-                w.load[start:stop] if machine.shared else w.alpha[c][start:stop],
-                cache.pages[cache.table[place, start // PAGE]],
-                w.diagonal[start:stop],
-                link,
-                supports,
-                place - start if c == p else -1,
-                out,
-            )
-            if most > best:
-                best, j, q = most, start + where(out, most), c
+        most, lane, c = best_partner(
+            machine,
+            first,
+            w.alpha,
+            w.score,
+            base,
+            w.label,
+            w.bound,
+            w.load,
+            start,
+            cache.pages[cache.table[place, start // PAGE]],
+            w.diagonal,
+            supports,
+            place - start,
+            link,
+            out,
+        )
+        if most > best:
+            best, j, q = most, start + lane, c
     return j, q
 
 
@@ -229,7 +214,7 @@ def _move(w: Any, cache: Any, machine: Any, one: Any, two: Any) -> int:  # pragm
 def selection_cost(w: Any, machine: Any, kind: int, strategy: int, searched: bool) -> int:  # pragma: no cover
     """Count the values that the choice of a step looked at."""
     scan = machine.classes * w.size[0]
-    every = strategy == S2DO_ALL and (kind == TWO_OLD or kind == TWO_OLD_SUPPORTS)
+    every = strategy == S2DO_ALL and kind in (TWO_OLD, TWO_OLD_SUPPORTS)
     return int((scan if every else machine.classes) + (scan if searched else 0))
 
 
