@@ -7,7 +7,7 @@ import numpy as np
 from dasksvm.solver.jit import njit
 from dasksvm.solver.multiclass.gains import First, best_partner
 from dasksvm.solver.multiclass.moves import load_of, move_pair, shift
-from dasksvm.solver.multiclass.scan import exchanges, extremes, gradient, pattern, singles, steepest, where
+from dasksvm.solver.multiclass.scan import exchanges, extremes, gradient, limits, pattern, singles, steepest, where
 from dasksvm.solver.multiclass.structure import coupling
 
 
@@ -46,11 +46,10 @@ def solve_block(
     for a in range(size):
         load[a] = load_of(machine, alpha, bound, a)
     diagonal = np.diag(kernel).astype(np.float64)
-    base, top, bottom = np.empty(size), np.empty(size), np.empty(size)
-    single, pair = np.empty(size), np.empty(size)
-    link, gained = np.empty(size, np.float32), np.empty(size, np.float32)
+    base, limit_of, top, bottom = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    single, pair, gained = np.empty(size), np.empty(size), np.empty(size, np.float32)
     for step in range(limit):
-        extremes(machine, alpha, score, mean, label, bound, 0, False, base, top, bottom)
+        extremes(machine, alpha, score, mean, label, bound, 0, False, base, limit_of, top, bottom)
         most = singles(machine.shared, top, bottom, load, bound, single)
         along, loose = 0.0, 0.0
         if machine.shared:
@@ -69,6 +68,7 @@ def solve_block(
             y = label[i]
             g = gradient(machine, score, mean, label, i, p)
             first = First(p, y, g, coupling(machine, y, p, y, p) * diagonal[i])
+            limits(machine, load, bound, limit_of)
             _, j, q = best_partner(
                 machine,
                 first,
@@ -76,14 +76,12 @@ def solve_block(
                 score,
                 base,
                 label,
-                bound,
-                load,
+                limit_of,
                 0,
                 kernel[i],
                 diagonal,
                 False,
                 i,
-                link,
                 gained,
             )
             j = max(j, 0)

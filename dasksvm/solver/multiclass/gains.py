@@ -22,113 +22,7 @@ class First(NamedTuple):
     curvature: float
 
 
-@njit()
-def _links(machine: Any, first: Any, label: Any, out: Any) -> None:  # pragma: no cover
-    """Write the part of M between a variable and each of a run of patterns that depends on the pattern's label."""
-    quarter = np.float32(0.25 if machine.relative else 0.0)
-    for a in range(len(out)):
-        out[a] = quarter * (np.float32(label[a] == first.label) - np.float32(label[a] == first.c))
-
-
 @njit(fastmath={"contract"})
-def _gains(
-    alpha: Any,
-    score: Any,
-    base: Any,
-    label: Any,
-    bound: Any,
-    filled: Any,
-    row: Any,
-    diagonal: Any,
-    link: Any,
-    c: int,
-    slope: float,
-    total: bool,
-    supports: bool,
-    constant: Any,
-    others: Any,
-    own: Any,
-    per_unit: Any,
-    share: Any,
-    skip: int,
-    out: Any,
-) -> Any:  # pragma: no cover
-    zero, one, least = np.float32(0.0), np.float32(1.0), np.float32(LEAST_CURVATURE)
-    best = np.int32(0)
-    for a in range(len(base)):
-        g = base[a] + slope * score[a]
-        mine = label[a] == c
-        held = alpha[a] > 0.0
-        g = 2.0 - g if mine else g
-        able = ((g > 0.0) & (filled[a] < bound[a])) | ((g < 0.0) & held)
-        able = able & (total | (not mine)) & (held | (not supports)) & (a != skip)
-        q_ij = (link[a] + constant) * (-one if mine else one) * np.float32(row[a])
-        q_jj = (own if mine else others) * np.float32(diagonal[a])
-        rest = np.float32(g) - per_unit * q_ij
-        curvature = q_jj - share * q_ij * q_ij
-        floor = FLAT32 * q_jj
-        curvature = curvature if curvature > floor else floor
-        curvature = curvature if curvature > least else least
-        gain = rest * rest / curvature if able else zero
-        out[a] = gain
-        best = max(best, np.float32(gain).view(np.int32))
-    return np.int32(best).view(np.float32)
-
-
-@njit()
-def _gains_of(
-    machine: Any,
-    first: Any,
-    c: int,
-    alpha: Any,
-    score: Any,
-    base: Any,
-    label: Any,
-    bound: Any,
-    filled: Any,
-    row: Any,
-    diagonal: Any,
-    link: Any,
-    supports: bool,
-    skip: int,
-    out: Any,
-) -> Any:  # pragma: no cover
-    """Write twice what each variable (pattern, c) of a run adds to the gain of the first, in float32; return the largest.
-
-    As `pairs.gain`, of which the first variable's own part is left out: it is the same for all. It is 0 for variables that
-    cannot move along their own gradient, and for the lane `skip`, the first variable itself.
-    """
-    other = (c + 1) % machine.classes
-    # Of a pattern with another label than both, only this is left of M.
-    stranger = 0.25 * ((first.c == c) - (first.label == c))
-    if not machine.relative:
-        stranger = coupling(machine, first.label, first.c, other, c)
-    curved = first.curvature > LEAST_CURVATURE
-    return _gains(
-        alpha,
-        score,
-        base,
-        label,
-        bound,
-        filled,
-        row,
-        diagonal,
-        link,
-        c,
-        0.5 if machine.relative else 1.0,
-        machine.total,
-        supports,
-        np.float32(stranger),
-        np.float32(coupling(machine, other, c, other, c)),
-        np.float32(coupling(machine, c, c, c, c)),
-        np.float32(first.gradient / first.curvature if curved else 0.0),
-        np.float32(1.0 / first.curvature if curved else 0.0),
-        skip,
-        out,
-    )
-
-
-@njit()
 def best_partner(
     machine: Any,
     first: Any,
@@ -136,42 +30,58 @@ def best_partner(
     score: Any,
     base: Any,
     label: Any,
-    bound: Any,
-    load: Any,
+    limit: Any,
     start: int,
     row: Any,
     diagonal: Any,
     supports: bool,
     lane: int,
-    link: Any,
     out: Any,
 ) -> Any:  # pragma: no cover
     """Find the variable of the run from `start` that adds most to the gain of the first, which is in `lane` (or elsewhere).
 
-    Returns the gain, the lane and the class; 0, -1 and -1 where none adds anything. Ties go to the lowest class, then place.
+    The gain is that of `pairs.gain`, in float32, without the first one's own part, which is the same for all, and without
+    the factor ½; only variables that may move along their own gradient count. `base` and `limit` (see `scan.bases` and
+    `scan.limits`) are the run's. Returns the gain, the lane and the class; 0, -1 and -1 where none adds anything. Ties go to
+    the lowest class, then to the lowest place.
     """
-    stop = start + len(base)
-    _links(machine, first, label[start:stop], link)
-    best, where_best, q = np.float32(0.0), -1, -1
+    count, total, slope = len(base), machine.total, 0.5 if machine.relative else 1.0
+    zero, least = np.float32(0.0), np.float32(LEAST_CURVATURE)
+    curved = first.curvature > LEAST_CURVATURE
+    per_unit = np.float32(first.gradient / first.curvature if curved else 0.0)
+    share = np.float32(1.0 / first.curvature if curved else 0.0)
+    link = np.float32(0.25 if machine.relative else 0.0)
+    y, p = first.label, first.c
+    labels, self_kernel = label[start : start + count], diagonal[start : start + count]
+    best, found, q = zero, -1, -1
     for c in range(machine.classes):
-        coefficients = alpha[c][start:stop]
-        most = _gains_of(
-            machine,
-            first,
-            c,
-            coefficients,
-            score[c][start:stop],
-            base,
-            label[start:stop],
-            bound[start:stop],
-            load[start:stop] if machine.shared else coefficients,
-            row,
-            diagonal[start:stop],
-            link,
-            supports,
-            lane if c == first.c else -1,
-            out,
-        )
-        if most > best:
-            best, where_best, q = most, where(out, most), c
-    return best, where_best, q
+        coefficients, scores = alpha[c][start : start + count], score[c][start : start + count]
+        skip = lane if c == p else -1
+        other = (c + 1) % machine.classes
+        # M, where the label is neither y nor p; a label that is adds ¼ to it or takes it away.
+        stranger = 0.25 * ((p == c) - (y == c)) if machine.relative else coupling(machine, y, p, other, c)
+        apart = np.float32(stranger)
+        others, own = np.float32(coupling(machine, other, c, other, c)), np.float32(coupling(machine, c, c, c, c))
+        most = np.int32(0)
+        for a in range(count):
+            g = base[a] + slope * scores[a]
+            mine = labels[a] == c
+            held = coefficients[a] > 0.0
+            g = 2.0 - g if mine else g
+            able = ((g > 0.0) & (coefficients[a] < limit[a])) | ((g < 0.0) & held)
+            able = able & (total | (not mine)) & (held | (not supports)) & (a != skip)
+            m = apart + (link if labels[a] == y else zero) - (link if labels[a] == p else zero)
+            q_ij = (-m if mine else m) * np.float32(row[a])
+            q_jj = (own if mine else others) * np.float32(self_kernel[a])
+            rest = np.float32(g) - per_unit * q_ij
+            curvature = q_jj - share * q_ij * q_ij
+            floor = FLAT32 * q_jj
+            curvature = curvature if curvature > floor else floor
+            curvature = curvature if curvature > least else least
+            gain = rest * rest / curvature if able else zero
+            out[a] = gain
+            most = max(most, np.float32(gain).view(np.int32))
+        largest = np.int32(most).view(np.float32)
+        if largest > best:
+            best, found, q = largest, where(out, largest), c
+    return best, found, q

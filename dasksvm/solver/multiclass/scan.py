@@ -69,34 +69,15 @@ def bases(machine: Any, score: Any, mean: Any, label: Any, start: int, out: Any)
             out[a] = 1.0 - mean[start + a]
 
 
-@njit(fastmath={"contract"})
-def _extend(
-    alpha: Any,
-    score: Any,
-    base: Any,
-    label: Any,
-    bound: Any,
-    c: int,
-    slope: float,
-    shared: bool,
-    total: bool,
-    supports: bool,
-    top: Any,
-    bottom: Any,
-) -> None:  # pragma: no cover
-    for a in range(len(base)):
-        g = base[a] + slope * score[a]
-        mine = label[a] == c
-        held = alpha[a] > 0.0
-        g = 2.0 - g if mine else g
-        rises = (total | (not mine)) & (shared | (alpha[a] < bound[a])) & (held | (not supports))
-        up = g if rises else -np.inf
-        down = g if held else np.inf
-        top[a] = up if up > top[a] else top[a]
-        bottom[a] = down if down < bottom[a] else bottom[a]
-
-
 @njit()
+def limits(machine: Any, load: Any, bound: Any, out: Any) -> None:  # pragma: no cover
+    """Write below what each variable of a pattern must be to rise: C_i, or ∞ or -∞ by whether a shared slack is left."""
+    for a in range(len(out)):
+        shared = np.inf if load[a] < bound[a] else -np.inf
+        out[a] = shared if machine.shared else bound[a]
+
+
+@njit(fastmath={"contract"})
 def extremes(
     machine: Any,
     alpha: Any,
@@ -107,30 +88,37 @@ def extremes(
     start: int,
     supports: bool,
     base: Any,
+    limit: Any,
     top: Any,
     bottom: Any,
 ) -> None:  # pragma: no cover
-    """Write the largest gradient that may rise and the smallest that may fall, as `pattern`, for a run of patterns."""
-    stop = start + len(base)
+    """Write the largest gradient that may rise and the smallest that may fall, as `pattern`, for a run of patterns.
+
+    `base` and `limit` are written too. The inner loops are two, since LLVM vectorises none with so many arrays, and stand
+    here, since a call of so many arguments costs as much as a short loop.
+    """
+    count = len(base)
     bases(machine, score, mean, label, start, base)
-    slope = 0.5 if machine.relative else 1.0
-    top[:] = -np.inf
-    bottom[:] = np.inf
+    slope, total = 0.5 if machine.relative else 1.0, machine.total
+    for a in range(count):
+        limit[a] = np.inf if machine.shared else bound[start + a]
+        top[a] = -np.inf
+        bottom[a] = np.inf
+    labels = label[start : start + count]
     for c in range(machine.classes):
-        _extend(
-            alpha[c][start:stop],
-            score[c][start:stop],
-            base,
-            label[start:stop],
-            bound[start:stop],
-            c,
-            slope,
-            machine.shared,
-            machine.total,
-            supports,
-            top,
-            bottom,
-        )
+        coefficients, scores = alpha[c][start : start + count], score[c][start : start + count]
+        for a in range(count):
+            g = base[a] + slope * scores[a]
+            mine = labels[a] == c
+            g = 2.0 - g if mine else g
+            rises = (total | (not mine)) & (coefficients[a] < limit[a]) & ((coefficients[a] > 0.0) | (not supports))
+            up = g if rises else -np.inf
+            top[a] = up if up > top[a] else top[a]
+        for a in range(count):
+            g = base[a] + slope * scores[a]
+            g = 2.0 - g if labels[a] == c else g
+            down = g if coefficients[a] > 0.0 else np.inf
+            bottom[a] = down if down < bottom[a] else bottom[a]
 
 
 @njit()
@@ -175,9 +163,9 @@ def violation(
     `load` is that of `moves.load_of`.
     """
     count = len(label)
-    base, top, bottom = np.empty(count), np.empty(count), np.empty(count)
+    base, limit, top, bottom = np.empty(count), np.empty(count), np.empty(count), np.empty(count)
     out, most = np.empty(count), np.empty(count)
-    extremes(machine, alpha, score, mean, label, bound, 0, False, base, top, bottom)
+    extremes(machine, alpha, score, mean, label, bound, 0, False, base, limit, top, bottom)
     singles(machine.shared, top, bottom, load, bound, out)
     if machine.shared:
         exchanges(top, bottom, load, bound, True, most)

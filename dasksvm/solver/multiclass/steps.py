@@ -17,7 +17,17 @@ from dasksvm.solver.jit import njit
 from dasksvm.solver.multiclass.gains import First, best_partner
 from dasksvm.solver.multiclass.moves import move_pair, set_alpha, shift
 from dasksvm.solver.multiclass.pairs import gain, solve_one
-from dasksvm.solver.multiclass.scan import bases, exchanges, extremes, gradient, pattern, singles, steepest, where
+from dasksvm.solver.multiclass.scan import (
+    bases,
+    exchanges,
+    extremes,
+    gradient,
+    limits,
+    pattern,
+    singles,
+    steepest,
+    where,
+)
 from dasksvm.solver.multiclass.structure import coupling
 from dasksvm.solver.multiclass.working import may_fall, may_rise, random_member
 
@@ -82,11 +92,12 @@ def first_variable(
 @njit()
 def _worst(w: Any, machine: Any, supports: bool) -> int:  # pragma: no cover
     """Find the pattern with the largest derivative along a variable, or an exchange if its slack is used up."""
-    base, top, bottom, out = np.empty(PAGE), np.empty(PAGE), np.empty(PAGE), np.empty(PAGE)
+    base, limit, out = np.empty(PAGE), np.empty(PAGE), np.empty(PAGE)
+    top, bottom = np.empty(PAGE), np.empty(PAGE)
     best, place = 0.0, -1
     for start in range(0, w.size[0], PAGE):
         load, bound = w.load[start : start + PAGE], w.bound[start : start + PAGE]
-        extremes(machine, w.alpha, w.score, w.mean, w.label, w.bound, start, supports, base, top, bottom)
+        extremes(machine, w.alpha, w.score, w.mean, w.label, w.bound, start, supports, base, limit, top, bottom)
         most = singles(machine.shared, top, bottom, load, bound, out)
         if most > best:
             best, place = most, start + where(out, most)
@@ -141,10 +152,11 @@ def second_variable(w: Any, cache: Any, machine: Any, supports: bool, place: int
         gradient(machine, w.score, w.mean, w.label, place, p),
         coupling(machine, y, p, y, p) * w.diagonal[place],
     )
-    base, link, out = np.empty(PAGE), np.empty(PAGE, np.float32), np.empty(PAGE, np.float32)
+    base, limit, out = np.empty(PAGE), np.empty(PAGE), np.empty(PAGE, np.float32)
     best, j, q = np.float32(0.0), -1, ALONE
     for start in range(0, w.size[0], PAGE):
         bases(machine, w.score, w.mean, w.label, start, base)
+        limits(machine, w.load[start : start + PAGE], w.bound[start : start + PAGE], limit)
         most, lane, c = best_partner(
             machine,
             first,
@@ -152,14 +164,12 @@ def second_variable(w: Any, cache: Any, machine: Any, supports: bool, place: int
             w.score,
             base,
             w.label,
-            w.bound,
-            w.load,
+            limit,
             start,
             cache.pages[cache.table[place, start // PAGE]],
             w.diagonal,
             supports,
             place - start,
-            link,
             out,
         )
         if most > best:
