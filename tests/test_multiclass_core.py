@@ -367,6 +367,29 @@ def test_a_block_of_everything_reaches_the_optimum(kind: Machine) -> None:
 
 
 @every_machine
+@pytest.mark.parametrize("name", ["linear", "rbf", "sigmoid"])
+def test_degenerate_blocks_are_solved(kind: Machine, name: str) -> None:
+    """Two classes, duplicates, rows of zeros, C_i = 0, kernel values in float32, and one that is not positive definite."""
+    kind = kind._replace(classes=2)
+    rng = np.random.default_rng(4)
+    X, n = rng.normal(size=(40, 3)), 40
+    X[10:20], X[20:24] = X[:10], 0.0
+    kernel = kernel_matrix(name, X, X, 1.0, -0.5, 0).astype(np.float32)
+    label, bound = rng.integers(0, 2, n), rng.uniform(0.1, 5.0, n)
+    bound[30:35] = 0.0
+    alpha, score, mean = np.zeros((2, n)), np.zeros((2, n)), np.zeros(n)
+    assert solve_block(kind, kernel, alpha, score, mean, label, bound, 1e-4, 20000) < 20000
+    load = np.array([load_of(kind, alpha, bound, i) for i in range(n)])
+    assert violation(kind, alpha, score, mean, label, bound, load).max() <= 1e-4
+    g = gradients(kind, coefficients(kind, alpha, label) @ kernel.astype(np.float64), label)
+    # A test of its own: no variable that may move along its gradient has one.
+    room = (load < bound)[None] if kind.shared else alpha < bound
+    assert np.all((g <= 1.1e-4) | ~room)
+    assert np.all((g >= -1.1e-4) | (alpha == 0.0))
+    assert np.all(alpha[:, 30:35] == 0.0)
+
+
+@every_machine
 def test_the_search_finds_the_largest_gain_of_those_that_may_move(kind: Machine) -> None:
     problem = Problem(kind)
     online = Online(problem)
