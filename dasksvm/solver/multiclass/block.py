@@ -31,6 +31,7 @@ def solve_block(
     kernel : ndarray, shape (B, B)
     alpha, score : ndarray of float64, shape (d, B)
     mean : ndarray of float64, shape (B,)
+        Σ_m score_m / d for `zero_sum` machines, else 0.
     label : ndarray of int64, shape (B,)
     bound : ndarray of float64, shape (B,)
     target : float
@@ -63,6 +64,7 @@ def solve_block(
             p, j, q = found.rise, i, found.fall
         else:
             _, p = steepest(found, machine.shared and load[i] >= bound[i])
+            # Vectorised and plain gradients differ by rounding: at a target of 0 nothing may be left.
             if p < 0:
                 return step
             y = label[i]
