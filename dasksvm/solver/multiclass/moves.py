@@ -1,0 +1,107 @@
+"""What a step changes: α and the load of its patterns, and the scores of all (paper 5, section 5.2.2)."""
+
+from typing import Any
+
+import numpy as np
+
+from dasksvm.solver.directions import snapped
+from dasksvm.solver.jit import njit
+from dasksvm.solver.multiclass.pairs import increase, solve_box, solve_one, solve_simplex
+from dasksvm.solver.multiclass.structure import coupling, nu
+
+
+@njit()
+def load_of(machine: Any, alpha: Any, bound: Any, place: int) -> float:  # pragma: no cover
+    """Add up a pattern's α; a shared slack that is used up but for rounding is used up."""
+    total = 0.0
+    for m in range(machine.classes):
+        total += alpha[m, place]
+    return float(snapped(total, 0.0, bound[place]) if machine.shared else total)
+
+
+@njit()
+def set_alpha(
+    machine: Any, alpha: Any, load: Any, bound: Any, place: int, c: int, value: float
+) -> float:  # pragma: no cover
+    """Write a coefficient, snapped to its bounds, and the pattern's load; return by how much it moved."""
+    before = alpha[c, place]
+    alpha[c, place] = snapped(value, 0.0, bound[place])
+    load[place] = load_of(machine, alpha, bound, place)
+    return float(alpha[c, place] - before)
+
+
+@njit()
+def move_pair(
+    machine: Any,
+    alpha: Any,
+    load: Any,
+    label: Any,
+    bound: Any,
+    i: int,
+    p: int,
+    g_i: float,
+    k_ii: float,
+    j: int,
+    q: int,
+    g_j: float,
+    k_jj: float,
+    k_ij: float,
+) -> Any:  # pragma: no cover
+    """Solve the problem of the variables (i, p) and (j, q), or of (i, p) alone where q < 0 (section 5.2.2).
+
+    Writes α and load; returns μ_i, μ_j and the dual increase.
+    """
+    y = label[i]
+    q_ii = coupling(machine, y, p, y, p) * k_ii
+    room_i = bound[i] - load[i] if machine.shared else bound[i] - alpha[p, i]
+    if q < 0:
+        step = solve_one(g_i, q_ii, -alpha[p, i], max(room_i, 0.0))
+        step = set_alpha(machine, alpha, load, bound, i, p, alpha[p, i] + step)
+        return step, 0.0, increase(g_i, 0.0, q_ii, 0.0, 0.0, step, 0.0)
+    z = label[j]
+    q_jj = coupling(machine, z, q, z, q) * k_jj
+    q_ij = coupling(machine, y, p, z, q) * k_ij
+    if machine.shared and i == j:
+        upper = alpha[p, i] + alpha[q, i] + room_i
+        mu_i, mu_j = solve_simplex(g_i, g_j, q_ii, q_ij, q_jj, alpha[p, i], alpha[q, i], upper)
+    else:
+        room_j = bound[j] - load[j] if machine.shared else bound[j] - alpha[q, j]
+        mu_i, mu_j = solve_box(g_i, g_j, q_ii, q_ij, q_jj, -alpha[p, i], room_i, -alpha[q, j], room_j)
+    mu_i = set_alpha(machine, alpha, load, bound, i, p, alpha[p, i] + mu_i)
+    mu_j = set_alpha(machine, alpha, load, bound, j, q, alpha[q, j] + mu_j)
+    return mu_i, mu_j, increase(g_i, g_j, q_ii, q_ij, q_jj, mu_i, mu_j)
+
+
+@njit(fastmath={"contract"})
+def _shift(target: Any, row_i: Any, row_j: Any, by_i: float, by_j: float) -> None:  # pragma: no cover
+    for a in range(len(target)):
+        target[a] += by_i * np.float64(row_i[a]) + by_j * np.float64(row_j[a])
+
+
+@njit()
+def shift(
+    machine: Any,
+    score: Any,
+    mean: Any,
+    start: int,
+    stop: int,
+    row_i: Any,
+    row_j: Any,
+    i: Any,
+    j: Any,
+) -> int:  # pragma: no cover
+    """Move the scores of a run of patterns by steps (label, class, μ) of two patterns; return the values touched."""
+    touched = 0
+    sum_i, sum_j = 0.0, 0.0
+    for m in range(machine.classes):
+        by_i = nu(machine, i[0], i[1], m) * i[2]
+        by_j = nu(machine, j[0], j[1], m) * j[2]
+        if by_i != 0.0 or by_j != 0.0:
+            _shift(score[m][start:stop], row_i, row_j, by_i, by_j)
+            touched += stop - start
+            sum_i += by_i
+            sum_j += by_j
+    if machine.zero_sum and touched > 0:
+        _shift(mean[start:stop], row_i, row_j, sum_i / machine.classes, sum_j / machine.classes)
+        touched += stop - start
+    return touched

@@ -1,0 +1,291 @@
+"""Steps of the online solver: which two variables (paper 5, algorithms 6 and 8-10), and what moves (section 5.2.2).
+
+A step is taken in three parts, between which the caller sees to the kernel rows. `first_variable` chooses the first
+variable, or at once a pair within one pattern; with the row of the first one's place present, `second_variable` chooses
+the partner with the largest gain; with the rows of both present, `apply_pair` solves and moves.
+
+The paper's algorithms look at every variable; here one that cannot move along its own gradient is never chosen. With a
+shared slack, a pattern whose slack is used up is left through exchanges e_c - e_e (section 5.2.1).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dasksvm.solver.cache import PAGE, value
+from dasksvm.solver.jit import njit
+from dasksvm.solver.multiclass.gains import First, best_partner
+from dasksvm.solver.multiclass.moves import move_pair, set_alpha, shift
+from dasksvm.solver.multiclass.pairs import gain, solve_one
+from dasksvm.solver.multiclass.scan import (
+    bases,
+    exchanges,
+    extremes,
+    gradient,
+    limits,
+    pattern,
+    singles,
+    steepest,
+    where,
+)
+from dasksvm.solver.multiclass.structure import coupling
+from dasksvm.solver.multiclass.working import may_fall, may_rise, random_member
+
+# Step kinds, and strategies of choosing.
+TWO_NEWS, TWO_OLD, TWO_OLD_SUPPORTS, ONE_OLD_ONE_NEW = range(4)
+S2DO_ALL, RANDOM_PATTERN_S2DO_ALL, RANDOM_PATTERN_S2DO_PATTERN = range(3)
+# What stands for the class of a second variable: there is none; it is to be searched among all patterns.
+ALONE, SEARCH = -1, -2
+# LaRank's steps.
+PROCESS_NEW, PROCESS_OLD, OPTIMIZE = range(3)
+# LaRank's variable of the pattern's own class: the slack.
+SLACK = -1
+
+
+class Choice(NamedTuple):
+    """A choice: the derivative along it (0: nothing to gain), the place, the first variable's class and the second's.
+
+    `second` is a class of the same pattern, ALONE or SEARCH.
+    """
+
+    violation: float
+    place: int
+    first: int
+    second: int
+
+
+@njit()
+def first_variable(
+    w: Any, machine: Any, kind: int, strategy: int, place: int, number: float
+) -> Any:  # pragma: no cover
+    """Choose the first variable of a step, or a whole pair within one pattern.
+
+    Parameters
+    ----------
+    w : Working
+    machine : Machine
+    kind : {TWO_NEWS, TWO_OLD, TWO_OLD_SUPPORTS, ONE_OLD_ONE_NEW}
+    strategy : {S2DO_ALL, RANDOM_PATTERN_S2DO_ALL, RANDOM_PATTERN_S2DO_PATTERN}
+    place : int
+        The new pattern, for TWO_NEWS and ONE_OLD_ONE_NEW.
+    number : float
+        In [0, 1); chooses the pattern where the strategy says random.
+
+    Returns
+    -------
+    Choice
+    """
+    supports = kind == TWO_OLD_SUPPORTS
+    if kind == TWO_OLD or supports:
+        if w.count[0] == 0:
+            return Choice(0.0, -1, -1, ALONE)
+        if strategy == S2DO_ALL:
+            place = _worst(w, machine, supports)
+        else:
+            place = random_member(w, number)
+    if place < 0:
+        return Choice(0.0, -1, -1, ALONE)
+    inside = kind == TWO_NEWS or strategy == RANDOM_PATTERN_S2DO_PATTERN
+    return _of_pattern(w, machine, place, supports, inside)
+
+
+@njit()
+def _worst(w: Any, machine: Any, supports: bool) -> int:  # pragma: no cover
+    """Find the pattern with the largest derivative along a variable, or an exchange if its slack is used up."""
+    base, limit, out = np.empty(PAGE), np.empty(PAGE), np.empty(PAGE)
+    top, bottom = np.empty(PAGE), np.empty(PAGE)
+    best, place = 0.0, -1
+    for start in range(0, w.size[0], PAGE):
+        load, bound = w.load[start : start + PAGE], w.bound[start : start + PAGE]
+        extremes(machine, w.alpha, w.score, w.mean, w.label, w.bound, start, supports, base, limit, top, bottom)
+        most = singles(machine.shared, top, bottom, load, bound, out)
+        if most > best:
+            best, place = most, start + where(out, most)
+        if machine.shared:
+            most = exchanges(top, bottom, load, bound, False, out)
+            if most > best:
+                best, place = most, start + where(out, most)
+    return place
+
+
+@njit()
+def _of_pattern(w: Any, machine: Any, place: int, supports: bool, inside: bool) -> Any:  # pragma: no cover
+    """Choose a pattern's best variable, or an exchange where that violates more; `inside`: the second one too."""
+    found = pattern(machine, w.alpha, w.score, w.mean, w.label, w.bound, place, supports)
+    full = machine.shared and w.load[place] >= w.bound[place]
+    single, p = steepest(found, full)
+    if (full or (machine.shared and inside)) and found.top - found.bottom > single:
+        return Choice(found.top - found.bottom, place, found.rise, found.fall)
+    if p < 0:
+        return Choice(0.0, place, -1, ALONE)
+    return Choice(single, place, p, _inside(w, machine, place, p, supports) if inside else SEARCH)
+
+
+@njit()
+def _inside(w: Any, machine: Any, place: int, p: int, supports: bool) -> int:  # pragma: no cover
+    """Choose the class of the same pattern with the largest gain beside p, as long as that beats p alone."""
+    y, k = w.label[place], w.diagonal[place]
+    g_p = gradient(machine, w.score, w.mean, w.label, place, p)
+    q_pp = coupling(machine, y, p, y, p) * k
+    best, where = gain(g_p, 0.0, q_pp, 0.0, 0.0), ALONE
+    for c in range(machine.classes):
+        if c == p or (supports and not may_fall(w, place, c)):
+            continue
+        g = gradient(machine, w.score, w.mean, w.label, place, c)
+        if (g > 0.0 and may_rise(w, machine, place, c)) or (g < 0.0 and may_fall(w, place, c)):
+            most = gain(g_p, g, q_pp, coupling(machine, y, p, y, c) * k, coupling(machine, y, c, y, c) * k)
+            if most > best:
+                best, where = most, c
+    return where
+
+
+@njit()
+def second_variable(w: Any, cache: Any, machine: Any, supports: bool, place: int, p: int) -> Any:  # pragma: no cover
+    """Choose the variable with the largest gain beside (place, p), whose row must be present (algorithm 6, lines 11-17).
+
+    Returns its place and class, or -1 and ALONE where no other variable adds to the gain of the first.
+    """
+    y = w.label[place]
+    first = First(
+        p,
+        y,
+        gradient(machine, w.score, w.mean, w.label, place, p),
+        coupling(machine, y, p, y, p) * w.diagonal[place],
+    )
+    base, limit, out = np.empty(PAGE), np.empty(PAGE), np.empty(PAGE, np.float32)
+    best, j, q = np.float32(0.0), -1, ALONE
+    for start in range(0, w.size[0], PAGE):
+        bases(machine, w.score, w.mean, w.label, start, base)
+        limits(machine, w.load[start : start + PAGE], w.bound[start : start + PAGE], limit)
+        most, lane, c = best_partner(
+            machine,
+            first,
+            w.alpha,
+            w.score,
+            base,
+            w.label,
+            limit,
+            start,
+            cache.pages[cache.table[place, start // PAGE]],
+            w.diagonal,
+            supports,
+            place - start,
+            out,
+        )
+        if most > best:
+            best, j, q = most, start + lane, c
+    return j, q
+
+
+@njit()
+def apply_pair(w: Any, cache: Any, machine: Any, i: int, p: int, j: int, q: int) -> Any:  # pragma: no cover
+    """Solve the problem of the variables (i, p) and (j, q), or of (i, p) alone where q = ALONE, and move the scores.
+
+    The rows of both places must be present. Returns the dual increase and the values touched.
+    """
+    g_i = gradient(machine, w.score, w.mean, w.label, i, p)
+    g_j = k_jj = k_ij = 0.0
+    if q != ALONE:
+        g_j, k_jj = gradient(machine, w.score, w.mean, w.label, j, q), w.diagonal[j]
+        k_ij = k_jj if i == j else value(cache, i, j)
+    mu_i, mu_j, raised = move_pair(
+        machine,
+        w.alpha,
+        w.load,
+        w.label,
+        w.bound,
+        i,
+        p,
+        g_i,
+        w.diagonal[i],
+        j,
+        q,
+        g_j,
+        k_jj,
+        k_ij,
+    )
+    return raised, _move(w, cache, machine, (i, p, mu_i), (i if q == ALONE else j, max(q, 0), mu_j))
+
+
+@njit()
+def _move(w: Any, cache: Any, machine: Any, one: Any, two: Any) -> int:  # pragma: no cover
+    """Move all scores by two steps (place, class, μ); return the values touched."""
+    touched = 0
+    i, j = one[0], two[0]
+    of_i, of_j = (w.label[i], one[1], one[2]), (w.label[j], two[1], two[2])
+    for start in range(0, w.size[0], PAGE):
+        row_i = cache.pages[cache.table[i, start // PAGE]]
+        row_j = cache.pages[cache.table[j, start // PAGE]]
+        touched += shift(machine, w.score, w.mean, start, start + PAGE, row_i, row_j, of_i, of_j)
+    return touched
+
+
+@njit()
+def selection_cost(w: Any, machine: Any, kind: int, strategy: int, searched: bool) -> int:  # pragma: no cover
+    """Count the values that the choice of a step looked at."""
+    scan = machine.classes * w.size[0]
+    every = strategy == S2DO_ALL and kind in (TWO_OLD, TWO_OLD_SUPPORTS)
+    return int((scan if every else machine.classes) + (scan if searched else 0))
+
+
+@njit()
+def larank_pair(w: Any, machine: Any, step: int, place: int) -> Any:  # pragma: no cover
+    """Choose a direction of LaRank within one pattern of the CS machine (paper 5, section 2.2.8).
+
+    LaRank's own coefficients are β_y = ¼ Σ_c α_c and β_c = -¼ α_c for our α, its C is a quarter of ours and so is its dual.
+    Its variable of the pattern's own class is the slack here: a pair of it and class c is a step in α_c alone, and its
+    pair (e_e, e_c) of two other classes raises α_c and lowers α_e.
+
+    Parameters
+    ----------
+    w : Working
+    machine : Machine
+    step : {PROCESS_NEW, PROCESS_OLD, OPTIMIZE}
+        PROCESS_NEW lowers the slack for the class that violates most; PROCESS_OLD takes the most violating pair;
+        OPTIMIZE that of support vectors.
+    place : int
+
+    Returns
+    -------
+    Choice
+        The class that rises, and the one that falls; SLACK may be either.
+    """
+    supports = step == OPTIMIZE
+    found = pattern(machine, w.alpha, w.score, w.mean, w.label, w.bound, place, supports)
+    rise, top, fall, bottom = found.rise, found.top, found.fall, found.bottom
+    room = w.load[place] < w.bound[place] and (w.load[place] > 0.0 or not supports)
+    if (w.load[place] > 0.0 or not supports) and top < 0.0:
+        rise, top = SLACK, 0.0
+    if step == PROCESS_NEW or (room and bottom > 0.0):
+        fall, bottom = SLACK, 0.0
+    if (fall == SLACK and not room) or rise == fall or not top - bottom > 0.0:
+        return Choice(0.0, place, SLACK, SLACK)
+    return Choice(top - bottom, place, rise, fall)
+
+
+@njit()
+def apply_line(w: Any, cache: Any, machine: Any, place: int, rise: int, fall: int) -> Any:  # pragma: no cover
+    """Search the line along which one variable of a pattern rises as another falls, either of which may be SLACK.
+
+    The pattern's row must be present. Returns the dual increase and the values touched.
+    """
+    y = w.label[place]
+    slope, curvature, limit = 0.0, 0.0, w.bound[place] - w.load[place]
+    if rise != SLACK:
+        slope += gradient(machine, w.score, w.mean, w.label, place, rise)
+        curvature += coupling(machine, y, rise, y, rise)
+    if fall != SLACK:
+        slope -= gradient(machine, w.score, w.mean, w.label, place, fall)
+        curvature += coupling(machine, y, fall, y, fall)
+        limit = w.alpha[fall, place]
+    if rise != SLACK and fall != SLACK:
+        curvature -= 2.0 * coupling(machine, y, rise, y, fall)
+    curvature *= w.diagonal[place]
+    length = solve_one(slope, curvature, 0.0, limit)
+    up = down = 0.0
+    if fall != SLACK:
+        down = set_alpha(machine, w.alpha, w.load, w.bound, place, fall, w.alpha[fall, place] - length)
+    if rise != SLACK:
+        up = set_alpha(machine, w.alpha, w.load, w.bound, place, rise, w.alpha[rise, place] + length)
+    raised = length * (slope - 0.5 * curvature * length)
+    return raised, _move(w, cache, machine, (place, max(rise, 0), up), (place, max(fall, 0), down))
