@@ -177,21 +177,23 @@ class KernelModel:
 
     def squared_norms(self) -> NDArray[np.float64]:
         """|w|² = α'Kα of each problem, in float64."""
-        return np.array([float(row @ self._products(row)) for row in self.coefficients])
+        norms: NDArray[np.float64] = np.einsum("ps,ps->p", self.coefficients, self._products())
+        return norms
 
     def dual_objectives(self) -> NDArray[np.float64]:
         """W(α) = Σ α y - ½ α'Kα of each problem (paper 1, equation 4), in float64."""
         linear: NDArray[np.float64] = np.abs(self.coefficients).sum(axis=1)
         return linear - 0.5 * self.squared_norms()
 
-    def _products(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _products(self) -> NDArray[np.float64]:
+        """Σ α K of the support vectors in every problem, in one pass over their kernel values."""
         vectors = self.support_vectors
         members = self._members(np.dtype(np.float64), self._sparse_tiles(vectors))
-        out = np.empty(len(members))
+        out = np.empty(self.coefficients.shape)
 
         def fill(start: int) -> None:
             stop = min(start + CHUNK_ROWS, len(members))
-            out[start:stop] = exact_margins(self.kernel, members.part(start, stop), members, coefficients)
+            out[:, start:stop] = exact_margins(self.kernel, members.part(start, stop), members, self.coefficients)
 
         with one_thread(), ThreadPoolExecutor(threads()) as pool:
             _drain(pool.map(fill, range(0, len(members), CHUNK_ROWS)))

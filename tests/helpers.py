@@ -15,6 +15,7 @@ from dasksvm.solver.learner import Learner
 from dasksvm.solver.messages import Targets
 from dasksvm.solver.selection import RandomOrder, Selection
 from dasksvm.solver.settings import Settings
+from dasksvm.solver.twoclass import TwoClassLearner
 
 IN_RANDOM_ORDER = Selection()
 
@@ -97,7 +98,7 @@ def learner_for(
     settings = Settings(
         kernel, rules, 1, epochs, finish, max_examples, cache_bytes, inflight_bytes, lookahead, filter, selection
     )
-    learner = Learner(settings)
+    learner = TwoClassLearner(settings)
     order = RandomOrder((len(rows.sign),), seed)
     ids = order.rows(0, 0, len(rows.sign))
     seeds = np.concatenate([ids[rows.sign[ids] == label][:SEEDS] for label in (-1, 1)])

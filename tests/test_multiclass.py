@@ -16,9 +16,9 @@ from dasksvm.data.coding import Coding
 from dasksvm.prediction import confusion
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import Rules
-from dasksvm.solver.learner import Learner
 from dasksvm.solver.selection import RandomOrder, Selection
 from dasksvm.solver.settings import Settings
+from dasksvm.solver.twoclass import TwoClassLearner
 from tests.helpers import Rows, run
 
 KERNEL = Kernel("rbf", 0.3)
@@ -46,7 +46,7 @@ def learned(X, y, coding, cache_bytes=50 << 20, threads=1):
     """Passes to the optimum in float64, from the same seeds whatever the problems."""
     rules = Rules(1e-7, 1, np.inf, False, 1 << 60)
     settings = Settings(KERNEL, rules, coding.problems, 0, True, 1 << 60, cache_bytes, 50 << 20, 8, True, Selection())
-    learner = Learner(settings)
+    learner = TwoClassLearner(settings)
     order = RandomOrder((len(y),), 1)
     ids = order.rows(0, 0, len(y))
     learner.feed(order, np.concatenate([ids[y[ids] == label][:5] for label in range(4)]))

@@ -5,10 +5,10 @@ import pytest
 
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import Rules
-from dasksvm.solver.learner import Learner
 from dasksvm.solver.messages import Targets
 from dasksvm.solver.selection import RandomOrder, Selection
 from dasksvm.solver.settings import Settings
+from dasksvm.solver.twoclass import TwoClassLearner
 from tests.helpers import Rows, blobs, learner_for, run
 
 
@@ -33,7 +33,7 @@ def test_each_problem_reaches_its_own_optimum():
     settings = Settings(
         kernel, Rules(1e-4, 1, np.inf, False, 1 << 60), 2, 0, True, 1 << 60, 50 << 20, 50 << 20, 8, True, Selection()
     )
-    together = Learner(settings)
+    together = TwoClassLearner(settings)
     together.feed(RandomOrder((250,), 0), np.arange(20))
     run(together, several, threads=2, watch=lambda progress, seconds: together.expansion.check(1e-8) is not None)
     duals = together.progress().dual

@@ -136,14 +136,16 @@ def test_pools_hold_what_is_left(count, sizes, seed):
 def test_batches_follow_the_drift_up_to_a_limit():
     pools = Pools(RandomOrder((1000,), 0), Selection("active", 10))
     for _ in range(10):
-        pools.pace(np.full(4, 0.01), 1e9)
+        pools.pace(np.full(4, 0.01), 10**9, 1e12, 1)
     assert pools.groups == MOST_GROUPS
     for _ in range(10):
-        pools.pace(np.array([-9.0, 9.0, 9.0]), 1e9)
+        pools.pace(np.array([-9.0, 9.0, 9.0]), 10**9, 1e12, 1)
     assert pools.groups == 1
     for _ in range(10):
-        pools.pace(np.full(4, 0.01), 20.0)
+        pools.pace(np.full(4, 0.01), 200, 1e12, 2)
     assert pools.groups == 20
+    pools.pace(np.full(4, 0.01), 200, 210.0, 2)
+    assert pools.groups == 7
 
 
 def test_candidates_in_flight_keep_to_the_budget():

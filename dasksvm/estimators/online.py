@@ -30,6 +30,7 @@ from dasksvm.solver.intermediate import Finished
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import SEEDS
 from dasksvm.solver.learner import Learner
+from dasksvm.solver.learners import make_learner
 from dasksvm.solver.messages import Progress
 from dasksvm.solver.selection import RandomOrder, Selection
 from dasksvm.solver.settings import Settings
@@ -171,7 +172,7 @@ class OnlineClassifier(KernelClassifier):
         self.classes_ = problem.classes
         coding = self._coding(problem)
         settings, form = self._define(problem.source, epochs, coding.problems)
-        return Learner(settings), Examples(problem.source, form, problem.columns, coding, 0), self._seed()
+        return make_learner(settings), Examples(problem.source, form, problem.columns, coding, 0), self._seed()
 
     def _coding(self, problem: Problem) -> Coding:
         return Coding.of(problem.boxes(self.C, self.class_weight), pairwise=self._pairwise)
@@ -206,7 +207,7 @@ class OnlineClassifier(KernelClassifier):
             finish=epochs == CONVERGED,
             selection=Selection(),
         )
-        return source, Learner(settings), form, self._seed()
+        return source, make_learner(settings), form, self._seed()
 
     def _run(
         self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher]

@@ -26,7 +26,7 @@ from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import FeatureStore, Floats, Ints
 from dasksvm.solver.jit import njit
 from dasksvm.solver.messages import CandidateBatch
-from dasksvm.solver.working import live_places, settle
+from dasksvm.solver.working import live_places
 
 # Fields of Batch.at
 CANDIDATE, STAGE, REPEAT, MISSING, STEPS, SEEN, PLACE, ENTERED, FIELDS = range(9)
@@ -55,8 +55,8 @@ class Batch(NamedTuple):
         Which of the rows that came are the candidates'; the others cannot enter any more.
     known : ndarray of int64, shape (m,)
         Place of the example if it is a member, else -1.
-    sign, bound : ndarray of shape (P, m)
-        Label ±1 and C_i.
+    codes, sign, bound : ndarray of shape (m,), (P, m) and (P, m)
+        See `Targets`.
     excess : ndarray of float64, shape (P, rows that came)
         How far each violated when the batch came.
     moved : ndarray of float64, shape (P, K)
@@ -72,6 +72,7 @@ class Batch(NamedTuple):
     row_of: Any
     chosen: Any
     known: Any
+    codes: Any
     sign: Any
     bound: Any
     excess: Any
@@ -91,12 +92,11 @@ def begin(
     changed = np.concatenate([changed, np.arange(len(arrivals), expansion.places)])
     changed = changed[w.holders[changed] > 0]
     fresh = expansion.kernel.tile(result.features, expansion.members(), w.slot[changed], workspace=expansion.workspace)
-    excess, gradient = _excess(expansion, result, arrivals, changed, fresh)
     at = np.flatnonzero(result.row_of >= 0)
-    out = (known[at] >= 0) & w.member[:, known[at]]
-    able = (result.bound[:, at] > 0) & ~out & ((excess > least[:, None]) | np.isinf(excess))
+    excess, state = expansion.judge(result, at, _sums(expansion, result, arrivals, changed, fresh))
+    able = (result.bound[:, at] > 0) & ~expansion.holds(known[at]) & ((excess > least[:, None]) | np.isinf(excess))
     chosen = np.flatnonzero(able.any(axis=0))
-    count, problems, dtype = len(chosen), len(w.alpha), result.rows.dtype
+    count, problems, dtype = len(chosen), len(excess), result.rows.dtype
     if count > PAGE:
         raise ValueError(f"a batch has {count} candidates, at most {PAGE} can be processed together")
     candidates = result.features.take(chosen)
@@ -109,7 +109,7 @@ def begin(
     )
     base = blocks_of(expansion.places) * PAGE
     w.diagonal[base : base + count] = expansion.kernel.diagonal(candidates)
-    w.g[:, base : base + count] = gradient[:, chosen]
+    expansion.seat(base, state[:, chosen])
     np.fill_diagonal(mates, w.diagonal[base : base + count])
     row_of = np.full(len(known), -1, np.int64)
     row_of[at[chosen]] = np.arange(count)
@@ -121,6 +121,7 @@ def begin(
         row_of=row_of,
         chosen=chosen,
         known=known,
+        codes=result.codes,
         sign=result.sign,
         bound=result.bound,
         excess=excess,
@@ -129,22 +130,19 @@ def begin(
     )
 
 
-def _excess(
+def _sums(
     expansion: Expansion, result: CandidateBatch, arrivals: Ints, changed: Ints, fresh: Floats
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How far the rows that came violate now, and their gradients, each of shape (P, rows)."""
-    w = expansion.working
-    unchanged = w.alpha[:, : len(arrivals)].copy()
+) -> NDArray[np.float64]:
+    """Σ α K of the rows that came, with the present coefficients, shape (P, rows)."""
+    weights = expansion.weights()
+    unchanged = weights[:, : len(arrivals)].copy()
     unchanged[:, changed[changed < len(arrivals)]] = 0.0
-    moved = np.ascontiguousarray(w.alpha[:, changed])
-    found = np.empty((len(w.alpha), len(result.rows)))
+    moved = np.ascontiguousarray(weights[:, changed])
+    found = np.empty((len(weights), len(result.rows)))
     expansion.share(
         lambda part: decide(result.rows, fresh, unchanged, moved, found, *part), len(result.rows), SHARED_SUMS
     )
-    sign = result.sign[:, result.row_of >= 0]
-    gradient = sign - found
-    top, bottom = w.top.max(axis=1)[:, None], w.bottom.min(axis=1)[:, None]
-    return np.where(sign > 0, gradient - bottom, top - gradient), gradient
+    return found
 
 
 def absorb(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
@@ -157,7 +155,7 @@ def absorb(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
     expansion.vacate()
     renew(cache)
     drop_stale(cache, max(expansion.places // STALE, PAGE))
-    seats, places = settle(w, batch.base, len(batch.mates))
+    seats, places = expansion.settle(batch.base, len(batch.mates))
     rows = extend(cache, expansion.places)
     expansion.share(
         lambda part: write_columns(cache, rows[slice(*part)], places, batch.columns, seats), len(rows), SHARED_ROWS

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,9 @@ from dasksvm.solver.features import Features, FeatureStore, Floats, Ints
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch, View
-from dasksvm.solver.refresh import exact_gradients
+from dasksvm.solver.refresh import exact_margins
 from dasksvm.solver.tiles import margins
-from dasksvm.solver.working import adopt, empty_working, live_places
+from dasksvm.solver.working import adopt, empty_working, live_places, settle
 from dasksvm.solver.working import vacate as vacate_places
 from dasksvm.solver.working import widened as widened_working
 
@@ -55,7 +55,7 @@ class Expansion:
         self.each: Each = map
         self.kernel = kernel
         self.cache_bytes = cache_bytes
-        self.working = empty_working(problems, PAGE)
+        self.working: Any = self._empty(problems)
         self.cache = empty_cache(0, PAGE, np.dtype(np.float32))
         self.store: FeatureStore | None = None
         self.example: Ints = np.zeros(PAGE, np.int64)
@@ -63,6 +63,16 @@ class Expansion:
         self.arrival: Ints = np.full(PAGE, -1, np.int64)
         self.evaluations = self.generation = 0
         self.workspace = Workspace()
+
+    def _empty(self, problems: int) -> Any:
+        return empty_working(problems, PAGE)
+
+    def _free(self) -> Ints:
+        freed: Ints = vacate_places(self.working)
+        return freed
+
+    def _widened(self, places: int) -> Any:
+        return widened_working(self.working, places)
 
     @property
     def places(self) -> int:
@@ -117,7 +127,7 @@ class Expansion:
         blocks = blocks_of(self.places) + 1
         if blocks * PAGE > len(self.working.slot):
             places = max(blocks, blocks_of(len(self.working.slot) * 3 // 2)) * PAGE
-            self.working = widened_working(self.working, places)
+            self.working = self._widened(places)
             more = np.zeros(places - len(self.example), np.int64)
             self.example, self.code = np.concatenate([self.example, more]), np.concatenate([self.code, more])
             self.arrival = np.concatenate([self.arrival, more - 1])
@@ -173,9 +183,37 @@ class Expansion:
 
         self.share(write, len(places), 8)
 
+    def weights(self) -> NDArray[np.float64]:
+        """The coefficients of the places that make the decision values, shape (P, V)."""
+        alpha: NDArray[np.float64] = self.working.alpha[:, : self.places]
+        return alpha
+
+    def judge(
+        self, result: CandidateBatch, at: Ints, found: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """How far the examples `at` of a batch violate, from Σ α K of each, and what is kept of them: their gradients."""
+        sign, w = result.sign[:, at], self.working
+        gradient = sign - found
+        top, bottom = w.top.max(axis=1)[:, None], w.bottom.min(axis=1)[:, None]
+        return np.where(sign > 0, gradient - bottom, top - gradient), gradient
+
+    def holds(self, known: Ints) -> NDArray[np.bool_]:
+        """Tell of places, -1 for none, in which problems they are members', shape (P, n)."""
+        held: NDArray[np.bool_] = (known >= 0) & self.working.member[:, known]
+        return held
+
+    def seat(self, base: int, state: NDArray[np.float64]) -> None:
+        """Write what is kept of candidates into their seats."""
+        self.working.g[:, base : base + state.shape[1]] = state
+
+    def settle(self, base: int, count: int) -> tuple[Ints, Ints]:
+        """Give places to the members in the first seats; return who they are, and their places."""
+        seats, places = settle(self.working, base, count)
+        return seats, places
+
     def vacate(self) -> None:
         """Free the places of those that have left every problem."""
-        freed = vacate_places(self.working)
+        freed = self._free()
         drop_rows(self.cache, freed)
         self.arrival[freed] = -1
 
@@ -210,9 +248,9 @@ class Expansion:
         """G = y - Kα at each place, in float64, for given coefficients; 0 where no member of the problem is."""
         live = np.flatnonzero(self.working.member[problem, : self.places])
         gradients = np.zeros(self.places)
-        gradients[live] = exact_gradients(
-            self.kernel, self.members().take(self.working.slot[live]), alpha[live], self.working.sign[problem, live]
-        )
+        members = self.members().take(self.working.slot[live])
+        found = exact_margins(self.kernel, members, members, alpha[live][None])[0]
+        gradients[live] = self.working.sign[problem, live] - found
         return gradients
 
     def widened_extremes(self, extremes: NDArray[np.float64], result: CandidateBatch) -> NDArray[np.float64]:
@@ -251,6 +289,10 @@ class Expansion:
             exact = self.exact_gradients(p, alpha)
             assert np.all(np.abs(exact[live] - w.g[p, live]) <= tolerance)
         assert np.array_equal(w.holders[:places], w.member[:, :places].sum(axis=0))
+        self._check_rows(tolerance)
+
+    def _check_rows(self, tolerance: float) -> None:
+        w, places = self.working, self.places
         for place in np.flatnonzero(self.cache.cached[:places]):
             row = self.kernel.tile(self.members().take(w.slot[[place]]), self.members(), self.order())[0]
             pages = self.cache.table[place, : blocks_of(places)]

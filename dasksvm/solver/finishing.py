@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from dasksvm.solver.cache import RowCache, empty_cache, present
 from dasksvm.solver.directions import block_extremes, find, gains_down, shift_block, snapped, step_length
 from dasksvm.solver.expansion import Expansion
-from dasksvm.solver.features import Features, Floats, Ints
+from dasksvm.solver.features import Floats, Ints
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.working import Working
 
 WORKING_SET = 1024
@@ -66,7 +65,6 @@ class Finishing:
         self.lower = working.lower[problem, :places]
         self.upper = working.upper[problem, :places]
         self.member = working.member[problem, :places]
-        self.diagonal = working.diagonal[:places]
         self.steps = self.rounds = 0
         self.correct(self.g, working.sign[problem, :places])
         # Who is in play, and their rows, once others are left out; of those, in which wave they went, and α before each wave.
@@ -137,7 +135,8 @@ class Finishing:
     def solve(self, expansion: Expansion) -> None:
         """Solve the problem of the working set and move the gradients of the members in play."""
         chosen = self.chosen
-        values = self._among(expansion.kernel, expansion.members(), expansion.order())
+        values = known_square(expansion, chosen, self.newest, self._known_places, self._known_values)
+        self._known_places, self._known_values = chosen, values
         before, gradients = self.alpha[chosen], self.g[chosen]
         alpha = before.copy()
         top, bottom = self.extremes()
@@ -204,19 +203,19 @@ class Finishing:
             setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
         self.left = list(state["left"].copy())
 
-    def _among(self, kernel: Kernel, members: Features, slots: Ints) -> Floats:
-        """Kernel values of the working set; those among its older half are known from the round before."""
-        chosen = self.chosen
-        values = np.empty((len(chosen), len(chosen)), members.dtype)
-        new = np.flatnonzero(np.isin(chosen, self.newest))
-        old = np.flatnonzero(~np.isin(chosen, self.newest))
-        among = members.take(slots[chosen])
-        _fill_square(values, new, kernel.tile(among.take(new), among))
-        if len(old):
-            _copy_square(values, old, self._known_values, np.searchsorted(self._known_places, chosen[old]))
-        np.fill_diagonal(values, self.diagonal[chosen])
-        self._known_places, self._known_values = chosen, values
-        return values
+
+def known_square(expansion: Expansion, chosen: Ints, newest: Ints, known_places: Ints, known_values: Floats) -> Floats:
+    """Kernel values of a working set; those among its older half are known from the round before."""
+    members, slots = expansion.members(), expansion.order()
+    values = np.empty((len(chosen), len(chosen)), members.dtype)
+    new = np.flatnonzero(np.isin(chosen, newest))
+    old = np.flatnonzero(~np.isin(chosen, newest))
+    among = members.take(slots[chosen])
+    _fill_square(values, new, expansion.kernel.tile(among.take(new), among))
+    if len(old):
+        _copy_square(values, old, known_values, np.searchsorted(known_places, chosen[old]))
+    np.fill_diagonal(values, expansion.working.diagonal[chosen])
+    return values
 
 
 def _largest(key: NDArray[np.float64], places: Ints, count: int) -> Ints:

@@ -5,32 +5,22 @@ whole state is arrays and scalars. A fixed number L of batches is in flight; bat
 batch i - L, whatever the timing.
 """
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver import lasvm
-from dasksvm.solver.batch import ENTERED, SEEN, STEPS, absorb, begin
+from dasksvm.solver.batch import ENTERED, SEEN, STEPS, Batch, absorb, begin
 from dasksvm.solver.choosing import near_boundary
 from dasksvm.solver.expansion import Each, Expansion
 from dasksvm.solver.features import Ints
 from dasksvm.solver.finishing import Finishing
-from dasksvm.solver.messages import (
-    CandidateBatch,
-    MemberRows,
-    Plan,
-    Progress,
-    Result,
-    RowsPlan,
-    ScorePlan,
-    View,
-)
-from dasksvm.solver.selection import AS_GIVEN, RANDOM, TOLERATED_GROWTH, Pools, RandomOrder
+from dasksvm.solver.messages import CandidateBatch, MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan, View
+from dasksvm.solver.selection import AS_GIVEN, RANDOM, Pools, RandomOrder
 from dasksvm.solver.settings import Settings
 from dasksvm.solver.slack import Slack
 from dasksvm.solver.tiles import excess
-from dasksvm.solver.working import dual_objective
 
 LEAST_BATCH, LARGEST_BATCH = 64, 500
 REFRESHES, MOST_EPOCHS = 5, 100
@@ -38,8 +28,10 @@ REFRESHES, MOST_EPOCHS = 5, 100
 NEAR = 0.5
 
 
-class Learner:
-    """LASVM as a state machine: seeding → online → finishing (→ online again, or checking) → done.
+class Learner(ABC):
+    """An online solver as a state machine: seeding → online → finishing (→ online again, or checking) → done.
+
+    What its steps are, a subclass says.
 
     Parameters
     ----------
@@ -51,7 +43,7 @@ class Learner:
         self.phase = "idle"
         self.epoch = self.position = self.asked = self.applied = 0
         self.seen = self.steps = self.evaluations = self.refreshes = 0
-        self.expansion = Expansion(settings.kernel, settings.problems, settings.cache_bytes)
+        self.expansion = self._expansion()
         self.seen_before = 0
         self.changed = self.stopped = self.converged = self.strangers = False
         self.excess = np.zeros(0, np.float32)
@@ -90,6 +82,10 @@ class Learner:
         if self.settings.epochs == 0:
             self.excess = np.full(len(order), np.inf, np.float32)
 
+    def more_state(self) -> dict[str, NDArray[Any]]:
+        """Give the arrays, changed in place, that a subclass keeps beside the expansion."""
+        return {}
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a snapshot."""
         from dasksvm.solver import snapshot
@@ -119,7 +115,8 @@ class Learner:
             if self.inflight or self.phase in ("idle", "done"):
                 return new
             if self.phase == "online":
-                self._begin_finishing()
+                self.phase = "finishing"
+                self._begin_finishing(0)
             elif self.phase == "checking":
                 self.phase = "done"
             else:
@@ -179,12 +176,11 @@ class Learner:
 
     def _view(self) -> View:
         s, problems = self.expansion, self.settings.problems
-        alpha = np.array([now.alpha for now in self.finishing]) if self.finishing else None
         if self.phase == "checking":
             slack = np.full(problems, -np.inf)
         else:
             slack = self.since.now() if self.settings.filter else np.full(problems, np.inf)
-        return s.view(self.applied, alpha, slack, self.settings.rules.tau)
+        return s.view(self.applied, self._finished_alpha(), slack, self.settings.rules.tau)
 
     # Taking
 
@@ -213,14 +209,8 @@ class Learner:
 
     def progress(self) -> Progress:
         """Say where the run stands."""
-        w = self.expansion.working
-        dual = dual_objective(w)
-        delta = np.array([lasvm.uncertainty(w, p) for p in range(len(w.alpha))])
-        for now in self.finishing:
-            top, bottom = now.extremes()
-            delta[now.problem] = top - bottom
-            dual[now.problem] = now.dual
-        members = int(np.count_nonzero(w.holders))
+        delta, dual = self._standing()
+        members = int(np.count_nonzero(self.expansion.working.holders))
         steps = self.steps + sum(now.steps for now in self.finishing)
         evaluations = self.evaluations + self.expansion.evaluations
         return Progress(self.phase, self.epoch, self.seen, members, steps, delta, dual, evaluations)
@@ -228,14 +218,14 @@ class Learner:
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
         s = self.expansion
         if self.settings.epochs == 0 and self.phase == "online":
-            violated = np.where(result.bound > 0, excess(plan.view, result.sign, result.margins), -np.inf)
+            violated = np.where(result.bound > 0, excess(plan.view, result.codes, result.sign, result.margins), -np.inf)
             self.excess[result.examples - self.order.base] = violated.max(axis=0)
         s.make_room(result)
         known = s.known(result.examples, self.seeds if self.strangers and self.epoch == 0 else None)
         rules = self.settings.rules
         least = rules.tau - self.within.now() if self.settings.filter else np.full(self.settings.problems, -np.inf)
         batch = begin(s, result, arrivals, known, least)
-        full = lasvm.process(s, batch, rules)
+        full = self._run(batch)
         absorb(s, result, batch)
         self.seen += int(batch.at[:, SEEN].max()) if self.phase == "online" else 0
         self.steps += int(batch.at[:, STEPS].sum())
@@ -244,7 +234,10 @@ class Learner:
             far = near_boundary(plan.view)[:, None]
             moved = ((result.scored - batch.excess) / far).ravel()
             self.pools.settle(plan.rows, result.examples, result.sampled)
-            self.pools.pace(moved[np.isfinite(moved)], self._most_choices())
+            assert s.store is not None
+            room = self.settings.inflight_bytes / max(s.store.row_bytes(), 1.0)
+            members = int(np.count_nonzero(s.working.holders))
+            self.pools.pace(moved[np.isfinite(moved)], members, room, self.settings.lookahead)
         if self.phase == "online" and batch.excess.size:
             with np.errstate(invalid="ignore"):  # inf - inf
                 moves = batch.excess - result.scored
@@ -254,28 +247,7 @@ class Learner:
         if full and not self.stopped:
             self.stop()
 
-    def _most_choices(self) -> float:
-        """Examples that a batch may choose: few against the members there are, from candidates that fit the budget."""
-        s, settings = self.expansion, self.settings
-        assert s.store is not None
-        members = int(np.count_nonzero(s.working.holders))
-        room = settings.inflight_bytes / (
-            (settings.lookahead + 1) * settings.selection.most * max(s.store.row_bytes(), 1.0)
-        )
-        return min(TOLERATED_GROWTH * members / settings.lookahead, room)
-
-    def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
-        """Give the support vectors, ordered by class and example: α (P, S), classes, examples and slots (S,)."""
-        s = self.expansion
-        alpha = np.array([now.alpha for now in self.finishing])
-        places = s.support(alpha)
-        return alpha[:, places], s.code[places], s.example[places], s.working.slot[places]
-
     # Finishing
-
-    def _begin_finishing(self) -> None:
-        self.phase = "finishing"
-        self.finishing = [Finishing(self.expansion.working, 0, self._tau())]
 
     def _tau(self) -> float:
         return self.settings.rules.tau if self.settings.finish else np.inf
@@ -289,57 +261,83 @@ class Learner:
                 return RowsPlan(self.asked, missing, self.expansion.members(), now.order(self.expansion))
             now.solve(self.expansion)
         if now.problem + 1 < self.settings.problems:
-            self.finishing.append(Finishing(self.expansion.working, now.problem + 1, self._tau()))
+            self._begin_finishing(now.problem + 1)
         else:
             self._finished()
         return None
 
     def _finished(self) -> None:
-        self.extremes = np.array([now.extremes() for now in self.finishing])
         if self.settings.epochs == 0 and not self.stopped and self.epoch < MOST_EPOCHS:
             if self.changed or self.queue is not None:
                 self._next_pass()
                 return
             if self.refreshes < REFRESHES and self._refresh():
                 return
-        up_down = [(now.movable(), now.alpha) for now in self.finishing]
-        free = all(bool(np.any(up & down)) for (up, down), _ in up_down)
-        if free or len(self.order) == 0:
-            self.phase = "done"
-        else:
+        closed, self.phase = self._closed(), "done"
+        if len(self.order) and not closed:
             self.phase, self.epoch, self.position, self.queue = "checking", self.epoch + 1, 0, None
 
     def _next_pass(self) -> None:
         """Begin another pass: over the examples near the margin until they are at rest, then over all of them."""
         near = self.changed and self.epoch > 0
-        self._adopt()
+        self._go_on()
         self.epoch, self.position, self.changed, self.phase = self.epoch + 1, 0, False, "online"
         self.queue = self.pools = None
         if near:
             rows = self.order.rows(self.epoch, 0, len(self.order))
             self.queue = rows[self.excess[rows - self.order.base] > -NEAR]
 
-    def _adopt(self) -> None:
+    def _go_on(self) -> None:
         """Let the online iterations go on from the finished coefficients."""
         self.steps += sum(now.steps for now in self.finishing)
-        for now in self.finishing:
-            self.expansion.adopt(now.problem, now.alpha, now.g)
+        self._adopt()
         self.finishing = []
 
     def _refresh(self) -> bool:
         """Compute the members' gradients anew in float64; True if that showed a violation, which is then repaired."""
         self.refreshes += 1
-        worst = 0.0
-        for now in self.finishing:
-            sign = self.expansion.working.sign[now.problem, : len(now.g)]
-            now.correct(self.expansion.exact_gradients(now.problem, now.alpha), sign)
-            top, bottom = now.extremes()
-            worst = max(worst, top - bottom)
-        self.extremes = np.array([now.extremes() for now in self.finishing])
-        if worst <= 2 * self.settings.rules.tau:
+        if self._verify() <= 2 * self.settings.rules.tau:
             self.converged = True
             return False
-        self._adopt()
-        self.changed = True
-        self._begin_finishing()
+        self._go_on()
+        self.changed, self.phase = True, "finishing"
+        self._begin_finishing(0)
         return True
+
+    # What an algorithm is
+
+    @abstractmethod
+    def _expansion(self) -> Expansion:
+        """Make an empty expansion."""
+
+    @abstractmethod
+    def _run(self, batch: Batch) -> bool:
+        """Make the online iterations of a batch; tell whether S is as large as it may be."""
+
+    @abstractmethod
+    def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The largest violation and the dual of each problem, from the working gradients."""
+
+    @abstractmethod
+    def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
+        """Give the support vectors, ordered by class and example: coefficients (P, S), classes, examples and slots (S,)."""
+
+    @abstractmethod
+    def _begin_finishing(self, problem: int) -> None:
+        """Begin to finish a problem, after those before it."""
+
+    @abstractmethod
+    def _finished_alpha(self) -> NDArray[np.float64] | None:
+        """The coefficients that finishing has found, None before it."""
+
+    @abstractmethod
+    def _closed(self) -> bool:
+        """Tell whether the finished expansion says all, or the whole set has to be looked at for the bias."""
+
+    @abstractmethod
+    def _adopt(self) -> None:
+        """Give the finished coefficients to the expansion."""
+
+    @abstractmethod
+    def _verify(self) -> float:
+        """Compute the gradients of the members in float64, and give the largest violation."""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.features import Features, Floats, Ints, frozen
+from dasksvm.solver.multiclass.structure import Machine
 
 
 class Message:
@@ -40,6 +41,8 @@ class View(Message):
     slack : ndarray of float64, shape (P,)
         What the drift since this version may add to a violation; inf sends every candidate.
     tau : float
+    machine : Machine or None
+        The multi-class machine whose α, one row a class, these are; None for two-class problems.
     """
 
     version: int
@@ -51,6 +54,7 @@ class View(Message):
     bottom: NDArray[np.float64]
     slack: NDArray[np.float64]
     tau: float
+    machine: Machine | None = None
 
 
 @dataclass(frozen=True)

@@ -172,16 +172,21 @@ class Pools:
         self.free += len(drawn) - len(chosen)
         self.size = sampled / len(chosen)
 
-    def pace(self, moved: NDArray[np.float64], most: float) -> None:
+    def pace(self, moved: NDArray[np.float64], members: int, room: float, lookahead: int) -> None:
         """Fit the size of the next batches to what the expansion changes between choice and use.
 
         Parameters
         ----------
         moved : ndarray of float64
             What the decision values of the last examples changed meanwhile, as shares of 1 + δ/2.
-        most : float
-            Examples that a batch may choose at most.
+        members : int
+            A batch chooses few examples against them.
+        room : float
+            Candidates that batches in flight may hold.
+        lookahead : int
+            Batches in flight.
         """
+        most = min(TOLERATED_GROWTH * members / lookahead, room / ((lookahead + 1) * self.how.most))
         if len(moved):
             change = TOLERATED_DRIFT / max(float(np.median(np.abs(moved))), 1e-9)
             self.groups = self.groups * float(np.clip(change, 0.5, 2.0))

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import Rules
+from dasksvm.solver.multiclass.online import Rules as Steps
+from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.selection import Selection
 
 
@@ -17,6 +19,12 @@ class Settings:
     rules : Rules
         Of the online iterations; its `tau` is also where finishing stops.
     problems : int
+    machine : Machine or None
+        A multi-class machine, and not two-class problems.
+    steps : Rules or None
+        Of a machine's online iterations.
+    seed : int
+        Of the random choices among a machine's steps.
     epochs : int
         0 stands for "until no example of the whole set violates".
     finish : bool
@@ -44,3 +52,6 @@ class Settings:
     lookahead: int
     filter: bool
     selection: Selection
+    machine: Machine | None = None
+    steps: Steps | None = None
+    seed: int = 0

@@ -7,13 +7,13 @@ import numpy as np
 
 from dasksvm.solver.cache import RowCache
 from dasksvm.solver.features import DenseFeatures, Features, FeatureStore, SparseFeatures
-from dasksvm.solver.finishing import Finishing
 from dasksvm.solver.learner import Learner
+from dasksvm.solver.learners import make_learner
 from dasksvm.solver.memory import reserve
 from dasksvm.solver.messages import Choice, RowsPlan, ScorePlan, View
+from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.selection import Pools, RandomOrder
 from dasksvm.solver.settings import Settings
-from dasksvm.solver.working import Working
 
 SCALARS = (
     "phase",
@@ -53,6 +53,7 @@ def state(learner: Learner) -> State:
     out["seeds"] = learner.seeds
     out |= {"example": s.example, "code": s.code, "arrival": s.arrival}
     out["extremes"] = learner.extremes
+    out |= {f"more.{name}": array for name, array in learner.more_state().items()}
     out["excess"] = learner.excess
     out["queue"] = np.zeros(0, np.int64) if learner.queue is None else learner.queue
     out["whole"] = learner.queue is None
@@ -85,7 +86,7 @@ def restore(settings: Settings, state: State) -> Learner:
         Those of the learner the state was taken from.
     state : dict
     """
-    learner = Learner(settings)
+    learner = make_learner(settings)
     for name in SCALARS:
         setattr(learner, name, state[name])
     s = learner.expansion
@@ -95,6 +96,8 @@ def restore(settings: Settings, state: State) -> Learner:
     learner.seeds = state["seeds"]
     s.example, s.code, s.arrival = (state[name].copy() for name in ("example", "code", "arrival"))
     learner.extremes = state["extremes"].copy()
+    for name, array in learner.more_state().items():
+        array[:] = state[f"more.{name}"]
     learner.excess = state["excess"].copy()
     learner.queue = None if state["whole"] else state["queue"].copy()
     if "pools.mark" in state:
@@ -104,21 +107,21 @@ def restore(settings: Settings, state: State) -> Learner:
         learner.pools.mark = learner.pools.mark.copy()
     for name in SLACKS:
         getattr(learner, name).seen = list(state[f"slack.{name}"].copy())
-    s.working = Working(*(state[f"working.{name}"].copy() for name in Working._fields))
+    s.working = type(s.working)(*(state[f"working.{name}"].copy() for name in s.working._fields))
     s.cache = _read_cache("cache", state)
     if "store.kind" in state:
         s.store = FeatureStore(_read_features("store", state))
     for at in range(state["finishing"]):
         prefix = f"finishing.{at}."
-        now = Finishing(s.working, state[prefix + "problem"], state[prefix + "tau"])
+        learner._begin_finishing(at)
+        now = learner.finishing[-1]
         now.restore({name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)})
         if prefix + "cache.table" in state:
             now.cache = _read_cache(prefix + "cache", state)
-        learner.finishing.append(now)
     for sequence in state["inflight"]:
         prefix = f"plan.{sequence}."
         plan = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-        learner.inflight[int(sequence)] = (_read_plan(int(sequence), plan), plan["arrivals"])
+        learner.inflight[int(sequence)] = (_read_plan(int(sequence), plan, settings.machine), plan["arrivals"])
     return learner
 
 
@@ -165,13 +168,13 @@ def _plan(plan: ScorePlan | RowsPlan) -> State:
     return out
 
 
-def _read_plan(sequence: int, state: State) -> ScorePlan | RowsPlan:
+def _read_plan(sequence: int, state: State, machine: Machine | None) -> ScorePlan | RowsPlan:
     members = _read_features("members", state) if "members.kind" in state else None
     if "slots" in state:
         assert members is not None
         return RowsPlan(sequence, state["slots"], members, state["order"])
     order = np.arange(state["alpha"].shape[1])
     published = {name: state[name] for name in ("version", "alpha", "top", "bottom", "slack", "tau")}
-    view = View(generation=-1 - sequence, members=members, order=order, **published)
+    view = View(generation=-1 - sequence, members=members, order=order, machine=machine, **published)
     choice = {name.removeprefix("choice."): value for name, value in state.items() if name.startswith("choice.")}
     return ScorePlan(sequence, state["rows"], view, Choice(**choice) if choice else None)

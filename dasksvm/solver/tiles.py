@@ -12,6 +12,7 @@ from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels import Kernel, column_blocks
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch, MemberRows, RowsPlan, ScorePlan, Targets, View
+from dasksvm.solver.multiclass.structure import gradients
 
 PIECE = 64
 Map = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
@@ -40,12 +41,12 @@ def score(
     view = plan.view
     codes, sign, bound = targets
     rows = workspace.loan((len(features), len(view.order)), features.dtype)
-    margins = np.zeros(sign.shape)
+    margins = np.zeros((len(view.alpha), len(features)))
     for left, right in column_blocks(*rows.shape[::-1]):
         assert view.members is not None
         kernel.block(features, view.members.take(view.order[left:right], workspace), rows, left)
         _add_margins(rows, left, right, view.alpha, margins)
-    violated = excess(view, sign, margins)
+    violated = excess(view, codes, sign, margins)
     able = (bound > 0) & ((violated > view.tau - view.slack[:, None]) | np.isinf(violated))
     kept = np.flatnonzero(able.any(axis=0))
     row_of = np.full(len(features), -1, np.int64)
@@ -67,8 +68,11 @@ def score(
     )
 
 
-def excess(view: View, sign: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far examples violate with the extreme members, shape (P, m); inf while a class is missing."""
+def excess(view: View, codes: Ints, sign: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far examples violate, shape (P, m): with the extreme members, inf while a class is missing, or in some variable."""
+    if view.machine is not None:
+        worst: NDArray[np.float64] = gradients(view.machine, margins, codes).max(axis=0)[None]
+        return worst
     gradient = sign - margins
     return np.where(sign > 0, gradient - view.bottom[:, None], view.top[:, None] - gradient)
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dasksvm.solver.cache import PAGE, value
+from dasksvm.solver.batch import block_ends, kernel_value, row_part
+from dasksvm.solver.cache import PAGE
 from dasksvm.solver.jit import njit
 from dasksvm.solver.multiclass.gains import First, best_partner
 from dasksvm.solver.multiclass.moves import move_pair, set_alpha, shift
@@ -56,13 +57,14 @@ class Choice(NamedTuple):
 
 @njit()
 def first_variable(
-    w: Any, machine: Any, kind: int, strategy: int, place: int, number: float
+    w: Any, batch: Any, machine: Any, kind: int, strategy: int, place: int, number: float
 ) -> Any:  # pragma: no cover
     """Choose the first variable of a step, or a whole pair within one pattern.
 
     Parameters
     ----------
     w : Working
+    batch : Batch
     machine : Machine
     kind : {TWO_NEWS, TWO_OLD, TWO_OLD_SUPPORTS, ONE_OLD_ONE_NEW}
     strategy : {S2DO_ALL, RANDOM_PATTERN_S2DO_ALL, RANDOM_PATTERN_S2DO_PATTERN}
@@ -80,7 +82,7 @@ def first_variable(
         if w.count[0] == 0:
             return Choice(0.0, -1, -1, ALONE)
         if strategy == S2DO_ALL:
-            place = _worst(w, machine, supports)
+            place = _worst(w, batch, machine, supports)
         else:
             place = random_member(w, number)
     if place < 0:
@@ -90,21 +92,36 @@ def first_variable(
 
 
 @njit()
-def _worst(w: Any, machine: Any, supports: bool) -> int:  # pragma: no cover
+def _worst(w: Any, batch: Any, machine: Any, supports: bool) -> int:  # pragma: no cover
     """Find the pattern with the largest derivative along a variable, or an exchange if its slack is used up."""
     base, limit, out = np.empty(PAGE), np.empty(PAGE), np.empty(PAGE)
     top, bottom = np.empty(PAGE), np.empty(PAGE)
     best, place = 0.0, -1
-    for start in range(0, w.size[0], PAGE):
-        load, bound = w.load[start : start + PAGE], w.bound[start : start + PAGE]
-        extremes(machine, w.alpha, w.score, w.mean, w.label, w.bound, start, supports, base, limit, top, bottom)
-        most = singles(machine.shared, top, bottom, load, bound, out)
+    for block in range(batch.base // PAGE + 1):
+        start, stop = block_ends(batch, block)
+        n = stop - start
+        load, bound, of = w.load[start:stop], w.bound[start:stop], out[:n]
+        extremes(
+            machine,
+            w.alpha,
+            w.score,
+            w.mean,
+            w.label,
+            w.bound,
+            start,
+            supports,
+            base[:n],
+            limit[:n],
+            top[:n],
+            bottom[:n],
+        )
+        most = singles(machine.shared, top[:n], bottom[:n], load, bound, of)
         if most > best:
-            best, place = most, start + where(out, most)
+            best, place = most, start + where(of, most)
         if machine.shared:
-            most = exchanges(top, bottom, load, bound, False, out)
+            most = exchanges(top[:n], bottom[:n], load, bound, False, of)
             if most > best:
-                best, place = most, start + where(out, most)
+                best, place = most, start + where(of, most)
     return place
 
 
@@ -140,7 +157,9 @@ def _inside(w: Any, machine: Any, place: int, p: int, supports: bool) -> int:  #
 
 
 @njit()
-def second_variable(w: Any, cache: Any, machine: Any, supports: bool, place: int, p: int) -> Any:  # pragma: no cover
+def second_variable(
+    w: Any, cache: Any, batch: Any, machine: Any, supports: bool, place: int, p: int
+) -> Any:  # pragma: no cover
     """Choose the variable with the largest gain beside (place, p), whose row must be present (algorithm 6, lines 11-17).
 
     Returns its place and class, or -1 and ALONE where no other variable adds to the gain of the first.
@@ -154,23 +173,25 @@ def second_variable(w: Any, cache: Any, machine: Any, supports: bool, place: int
     )
     base, limit, out = np.empty(PAGE), np.empty(PAGE), np.empty(PAGE, np.float32)
     best, j, q = np.float32(0.0), -1, ALONE
-    for start in range(0, w.size[0], PAGE):
-        bases(machine, w.score, w.mean, w.label, start, base)
-        limits(machine, w.load[start : start + PAGE], w.bound[start : start + PAGE], limit)
+    for block in range(batch.base // PAGE + 1):
+        start, stop = block_ends(batch, block)
+        n = stop - start
+        bases(machine, w.score, w.mean, w.label, start, base[:n])
+        limits(machine, w.load[start:stop], w.bound[start:stop], limit[:n])
         most, lane, c = best_partner(
             machine,
             first,
             w.alpha,
             w.score,
-            base,
+            base[:n],
             w.label,
-            limit,
+            limit[:n],
             start,
-            cache.pages[cache.table[place, start // PAGE]],
+            row_part(cache, batch, place, block),
             w.diagonal,
             supports,
             place - start,
-            out,
+            out[:n],
         )
         if most > best:
             best, j, q = most, start + lane, c
@@ -178,7 +199,7 @@ def second_variable(w: Any, cache: Any, machine: Any, supports: bool, place: int
 
 
 @njit()
-def apply_pair(w: Any, cache: Any, machine: Any, i: int, p: int, j: int, q: int) -> Any:  # pragma: no cover
+def apply_pair(w: Any, cache: Any, batch: Any, machine: Any, i: int, p: int, j: int, q: int) -> Any:  # pragma: no cover
     """Solve the problem of the variables (i, p) and (j, q), or of (i, p) alone where q = ALONE, and move the scores.
 
     The rows of both places must be present. Returns the dual increase and the values touched.
@@ -187,7 +208,7 @@ def apply_pair(w: Any, cache: Any, machine: Any, i: int, p: int, j: int, q: int)
     g_j = k_jj = k_ij = 0.0
     if q != ALONE:
         g_j, k_jj = gradient(machine, w.score, w.mean, w.label, j, q), w.diagonal[j]
-        k_ij = k_jj if i == j else value(cache, i, j)
+        k_ij = k_jj if i == j else kernel_value(cache, batch, i, j)
     mu_i, mu_j, raised = move_pair(
         machine,
         w.alpha,
@@ -204,26 +225,26 @@ def apply_pair(w: Any, cache: Any, machine: Any, i: int, p: int, j: int, q: int)
         k_jj,
         k_ij,
     )
-    return raised, _move(w, cache, machine, (i, p, mu_i), (i if q == ALONE else j, max(q, 0), mu_j))
+    return raised, _move(w, cache, batch, machine, (i, p, mu_i), (i if q == ALONE else j, max(q, 0), mu_j))
 
 
 @njit()
-def _move(w: Any, cache: Any, machine: Any, one: Any, two: Any) -> int:  # pragma: no cover
+def _move(w: Any, cache: Any, batch: Any, machine: Any, one: Any, two: Any) -> int:  # pragma: no cover
     """Move all scores by two steps (place, class, μ); return the values touched."""
     touched = 0
     i, j = one[0], two[0]
     of_i, of_j = (w.label[i], one[1], one[2]), (w.label[j], two[1], two[2])
-    for start in range(0, w.size[0], PAGE):
-        row_i = cache.pages[cache.table[i, start // PAGE]]
-        row_j = cache.pages[cache.table[j, start // PAGE]]
-        touched += shift(machine, w.score, w.mean, start, start + PAGE, row_i, row_j, of_i, of_j)
+    for block in range(batch.base // PAGE + 1):
+        start, stop = block_ends(batch, block)
+        row_i, row_j = row_part(cache, batch, i, block), row_part(cache, batch, j, block)
+        touched += shift(machine, w.score, w.mean, start, stop, row_i, row_j, of_i, of_j)
     return touched
 
 
 @njit()
 def selection_cost(w: Any, machine: Any, kind: int, strategy: int, searched: bool) -> int:  # pragma: no cover
     """Count the values that the choice of a step looked at."""
-    scan = machine.classes * w.size[0]
+    scan = machine.classes * w.count[0]
     every = strategy == S2DO_ALL and kind in (TWO_OLD, TWO_OLD_SUPPORTS)
     return int((scan if every else machine.classes) + (scan if searched else 0))
 
@@ -264,7 +285,9 @@ def larank_pair(w: Any, machine: Any, step: int, place: int) -> Any:  # pragma: 
 
 
 @njit()
-def apply_line(w: Any, cache: Any, machine: Any, place: int, rise: int, fall: int) -> Any:  # pragma: no cover
+def apply_line(
+    w: Any, cache: Any, batch: Any, machine: Any, place: int, rise: int, fall: int
+) -> Any:  # pragma: no cover
     """Search the line along which one variable of a pattern rises as another falls, either of which may be SLACK.
 
     The pattern's row must be present. Returns the dual increase and the values touched.
@@ -288,4 +311,4 @@ def apply_line(w: Any, cache: Any, machine: Any, place: int, rise: int, fall: in
     if rise != SLACK:
         up = set_alpha(machine, w.alpha, w.load, w.bound, place, rise, w.alpha[rise, place] + length)
     raised = length * (slope - 0.5 * curvature * length)
-    return raised, _move(w, cache, machine, (place, max(rise, 0), up), (place, max(fall, 0), down))
+    return raised, _move(w, cache, batch, machine, (place, max(rise, 0), up), (place, max(fall, 0), down))

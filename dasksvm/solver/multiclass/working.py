@@ -11,6 +11,7 @@ import numpy as np
 from dasksvm.solver.cache import PAGE, blocks_of
 from dasksvm.solver.jit import njit
 from dasksvm.solver.multiclass.structure import Machine, dual, gradients
+from dasksvm.solver.working import take_place
 
 
 class Working(NamedTuple):
@@ -98,7 +99,6 @@ def dual_objective(working: Working, machine: Machine) -> float:
 def insert(w: Any, machine: Any, place: int, label: int, bound: float, scores: Any) -> None:  # pragma: no cover
     """Make a place, whose slot and diagonal the caller sets, a member with α = 0 and these d scores."""
     w.member[place] = True
-    w.holders[place] = 1
     w.label[place] = label
     w.bound[place] = bound
     total = 0.0
@@ -113,16 +113,60 @@ def insert(w: Any, machine: Any, place: int, label: int, bound: float, scores: A
 
 @njit()
 def evict(w: Any, place: int) -> None:  # pragma: no cover
-    """Take a member all of whose α are 0 out of the expansion; its place is free."""
+    """Take a member all of whose α are 0 out of the expansion; the place is freed by `vacate`."""
     w.member[place] = False
-    w.holders[place] = 0
     w.bound[place] = 0.0
     w.count[0] -= 1
     last, at = w.listed[w.count[0]], w.listed_at[place]
     w.listed[at] = last
     w.listed_at[last] = at
-    w.free[w.size[1]] = place
-    w.size[1] += 1
+
+
+@njit()
+def vacate(w: Any) -> Any:  # pragma: no cover
+    """Free the places that hold no member any more, and return them."""
+    freed = np.empty(w.size[0], np.int64)
+    count = 0
+    for place in range(w.size[0]):
+        if w.holders[place] > 0 and not w.member[place]:
+            w.holders[place] = 0
+            w.free[w.size[1]] = place
+            w.size[1] += 1
+            freed[count] = place
+            count += 1
+    return freed[:count]
+
+
+@njit()
+def settle(w: Any, base: int, count: int) -> Any:  # pragma: no cover
+    """Give places to the members in the first `count` seats from `base` on; return who they are, and their places."""
+    seats, places = np.empty(count, np.int64), np.empty(count, np.int64)
+    total = 0
+    for k in range(count):
+        seat = base + k
+        if not w.member[seat]:
+            continue
+        place = take_place(w)
+        if place != seat:
+            _move(w, seat, place)
+        w.holders[place] = 1
+        seats[total], places[total] = k, place
+        total += 1
+    return seats[:total], places[:total]
+
+
+@njit()
+def _move(w: Any, seat: int, place: int) -> None:  # pragma: no cover
+    for m in range(len(w.alpha)):
+        w.alpha[m, place], w.score[m, place] = w.alpha[m, seat], w.score[m, seat]
+        w.alpha[m, seat] = 0.0
+    for array in (w.mean, w.bound, w.load, w.diagonal):
+        array[place] = array[seat]
+    w.label[place] = w.label[seat]
+    w.bound[seat] = w.load[seat] = 0.0
+    w.member[place], w.member[seat] = True, False
+    w.listed_at[place] = w.listed_at[seat]
+    w.listed[w.listed_at[place]] = place
 
 
 @njit()

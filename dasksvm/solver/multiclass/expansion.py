@@ -1,0 +1,131 @@
+"""The expansion of a multi-class machine: its patterns, with α and a score for each class."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.cache import PAGE
+from dasksvm.solver.expansion import Expansion
+from dasksvm.solver.features import Ints
+from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.messages import CandidateBatch, View
+from dasksvm.solver.multiclass.moves import load_of
+from dasksvm.solver.multiclass.structure import Machine, coefficients, gradients
+from dasksvm.solver.multiclass.working import empty_working, evict, settle, vacate, widened
+from dasksvm.solver.refresh import exact_margins
+
+Values = NDArray[np.float64]
+
+
+class Patterns(Expansion):
+    """The members of a machine's expansion and all that is kept about them.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    machine : Machine
+    cache_bytes : int
+    """
+
+    def __init__(self, kernel: Kernel, machine: Machine, cache_bytes: int) -> None:
+        self.machine = machine
+        super().__init__(kernel, machine.classes, cache_bytes)
+
+    def _empty(self, problems: int) -> Any:
+        return empty_working(problems, PAGE)
+
+    def _widened(self, places: int) -> Any:
+        return widened(self.working, places)
+
+    def _free(self) -> Ints:
+        freed: Ints = vacate(self.working)
+        return freed
+
+    def labels(self) -> Ints:
+        """Class of each place."""
+        labels: Ints = self.working.label[: self.places]
+        return labels
+
+    def alpha(self) -> Values:
+        """α of each place, shape (d, V)."""
+        alpha: Values = self.working.alpha[:, : self.places]
+        return alpha
+
+    def weights(self) -> Values:
+        """The coefficients that make the scores, before the projection, shape (d, V)."""
+        return coefficients(self.machine._replace(zero_sum=False), self.alpha(), self.labels())
+
+    def judge(self, result: CandidateBatch, at: Ints, found: Values) -> tuple[Values, Values]:
+        """How far the examples `at` of a batch violate, shape (1, n), and what is kept of them: their scores."""
+        margins = found - found.mean(axis=0) if self.machine.zero_sum else found
+        return gradients(self.machine, margins, result.codes[at]).max(axis=0)[None], found
+
+    def holds(self, known: Ints) -> NDArray[np.bool_]:
+        """Tell of places, -1 for none, whether they are members', shape (1, n)."""
+        return (known >= 0)[None]
+
+    def seat(self, base: int, state: Values) -> None:
+        """Write the scores of candidates into their seats, where nothing may move before they are members."""
+        w, seats = self.working, slice(base, base + state.shape[1])
+        w.score[:, seats] = state
+        w.mean[seats] = state.mean(axis=0) if self.machine.zero_sum else 0.0
+        w.alpha[:, seats] = 0.0
+        w.bound[seats] = w.load[seats] = 0.0
+
+    def settle(self, base: int, count: int) -> tuple[Ints, Ints]:
+        """Give places to the members in the first seats; return who they are, and their places."""
+        seats, places = settle(self.working, base, count)
+        return seats, places
+
+    def view(self, version: int, alpha: Values | None, slack: Values, tau: float) -> View:
+        """Publish the state; `alpha`, of shape (d, V), replaces the α."""
+        return View(
+            version=version,
+            generation=self.generation,
+            members=None if self.store is None else self.members(),
+            order=self.order(),
+            alpha=coefficients(self.machine, self.alpha() if alpha is None else alpha, self.labels()),
+            top=np.zeros(1),
+            bottom=np.zeros(1),
+            slack=slack,
+            tau=tau,
+            machine=self.machine,
+        )
+
+    def replace(self, alpha: Values, score: Values) -> None:
+        """Replace α and the scores; patterns that this leaves without α leave."""
+        w, places = self.working, slice(0, self.places)
+        w.alpha[:, places], w.score[:, places] = alpha, score
+        w.mean[places] = score.mean(axis=0) if self.machine.zero_sum else 0.0
+        for place in np.flatnonzero(w.member[places]).tolist():
+            w.load[place] = load_of(self.machine, w.alpha, w.bound, place)
+            if w.load[place] == 0.0:
+                evict(w, place)
+        self.vacate()
+
+    def exact_scores(self, alpha: Values) -> Values:
+        """The scores of each place, before the projection, in float64, for given α; 0 where no member is."""
+        live = np.flatnonzero(self.working.member[: self.places])
+        members = self.members().take(self.working.slot[live])
+        beta = coefficients(self.machine._replace(zero_sum=False), alpha, self.labels())[:, live]
+        score = np.zeros(alpha.shape)
+        score[:, live] = exact_margins(self.kernel, members, members, beta)
+        return score
+
+    def check(self, tolerance: float) -> None:
+        """Raise AssertionError unless box, scores, lists and cached rows are what they must be."""
+        w, places = self.working, self.places
+        live = np.flatnonzero(w.member[:places])
+        alpha, out = w.alpha[:, :places], ~w.member[:places]
+        assert np.all(alpha >= 0.0)
+        assert np.all(alpha[:, out] == 0.0)
+        assert np.all(w.bound[:places][out] == 0.0)
+        load = alpha.sum(axis=0)
+        assert np.all((load if self.machine.shared else alpha.max(axis=0, initial=0.0)) <= w.bound[:places] + 1e-12)
+        assert np.allclose(load, w.load[:places])
+        assert sorted(w.listed[: w.count[0]]) == live.tolist()
+        if len(live):
+            score = self.exact_scores(alpha)
+            assert np.all(np.abs(score[:, live] - w.score[:, live]) <= tolerance)
+        self._check_rows(tolerance)

@@ -1,0 +1,130 @@
+"""S2DO on the whole expansion until nothing violates by more than ε, in blocks (paper 5, algorithm 3).
+
+Each round takes the patterns that violate most and the newest of the round before, solves the problem restricted to them with
+their kernel values at hand, and moves the scores of all patterns once. Patterns at rest never enter a block.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.features import Floats, Ints
+from dasksvm.solver.finishing import known_square, present_rows
+from dasksvm.solver.multiclass.block import solve_block
+from dasksvm.solver.multiclass.expansion import Patterns
+from dasksvm.solver.multiclass.moves import load_of
+from dasksvm.solver.multiclass.scan import violation
+from dasksvm.solver.multiclass.structure import coefficients, dual, gradients
+
+WORKING_SET = 256
+INNER_SHARE = 0.1
+INNER_STEPS = 100
+STATE = ("alpha", "score", "steps", "rounds", "chosen", "newest", "_lacking", "_known_places", "_known_values")
+
+
+class Blocks:
+    """The problem of a machine restricted to its expansion, on copies of its α and scores.
+
+    Parameters
+    ----------
+    expansion : Patterns
+    tau : float
+        Stop when no violation is larger.
+    """
+
+    problem = 0
+    cache = None
+
+    def __init__(self, expansion: Patterns, tau: float) -> None:
+        w, places = expansion.working, expansion.places
+        self.machine, self.tau = expansion.machine, tau
+        self.alpha: NDArray[np.float64] = w.alpha[:, :places].copy()
+        self.score: NDArray[np.float64] = w.score[:, :places].copy()
+        self.label, self.bound = w.label[:places], w.bound[:places]
+        self.steps = self.rounds = 0
+        self.chosen: Ints = np.zeros(0, np.int64)
+        self.newest: Ints = np.zeros(0, np.int64)
+        self._lacking: Ints = np.zeros(0, np.int64)
+        self._known_places: Ints = np.zeros(0, np.int64)
+        self._known_values: Floats = np.zeros((0, 0))
+
+    def violations(self) -> NDArray[np.float64]:
+        """The largest derivative along a feasible direction of each pattern, at least 0."""
+        load = np.array([load_of(self.machine, self.alpha, self.bound, place) for place in range(len(self.label))])
+        found: NDArray[np.float64] = violation(
+            self.machine, self.alpha, self.score, self._mean(), self.label, self.bound, load
+        )
+        return found
+
+    def _mean(self) -> NDArray[np.float64]:
+        return self.score.mean(axis=0) if self.machine.zero_sum else np.zeros(len(self.label))
+
+    def dual(self) -> float:
+        """D(α) (paper 5, equation 5.4), from α and the scores alone."""
+        return dual(self.alpha, gradients(self.machine, self.score - self._mean(), self.label))
+
+    def choose(self, expansion: Patterns) -> bool:
+        """Choose the next block; False if nothing violates."""
+        found = self.violations()
+        if not found.max(initial=0.0) > self.tau:
+            return False
+        self.rounds += 1
+        capacity = len(expansion.cache.pages) // expansion.cache.table.shape[1]
+        size = max(min(WORKING_SET, capacity // 2), 4)
+        kept = self.newest[: size // 2]
+        found[kept] = 0.0
+        worst = np.flatnonzero(found > self.tau)
+        count = size - len(kept)
+        if len(worst) > count:
+            worst = worst[np.argpartition(-found[worst], count - 1)[:count]]
+        self.newest = np.sort(worst)
+        self.chosen = np.union1d(worst, kept)
+        return True
+
+    def order(self, expansion: Patterns) -> Ints:
+        """Slots of the places."""
+        return expansion.order()
+
+    def missing(self, expansion: Patterns) -> Ints:
+        """List the slots of the block's members whose rows are to be computed; the others count as used."""
+        self._lacking = present_rows(expansion.cache, self.chosen)
+        return expansion.order()[self._lacking]
+
+    def put(self, expansion: Patterns, rows: Floats) -> None:
+        """Keep the rows that were missing."""
+        expansion.put_rows(expansion.cache, self._lacking, rows)
+
+    def solve(self, expansion: Patterns) -> None:
+        """Solve the problem of the block and move the scores of all patterns."""
+        chosen, plain = self.chosen, self.machine._replace(zero_sum=False)
+        values = known_square(expansion, chosen, self.newest, self._known_places, self._known_values)
+        self._known_places, self._known_values = chosen, values
+        before, alpha = self.alpha[:, chosen], self.alpha[:, chosen].copy()
+        worst = self.violations()[chosen].max(initial=0.0)
+        self.steps += solve_block(
+            self.machine,
+            values,
+            alpha,
+            self.score[:, chosen],
+            self._mean()[chosen],
+            self.label[chosen],
+            self.bound[chosen],
+            max(self.tau, INNER_SHARE * worst),
+            INNER_STEPS * len(chosen),
+        )
+        self.alpha[:, chosen] = alpha
+        amounts = coefficients(plain, alpha - before, self.label[chosen])
+        for m in range(len(amounts)):
+            moved = np.flatnonzero(amounts[m])
+            expansion.shift(expansion.cache, chosen[moved], -amounts[m, moved], self.score[m])
+
+    def state(self) -> dict[str, Any]:
+        """Give what a snapshot needs beside the working arrays and the cache."""
+        return {name: getattr(self, name) for name in STATE}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        for name in STATE:
+            value = state[name]
+            setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)

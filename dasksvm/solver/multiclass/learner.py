@@ -1,0 +1,93 @@
+"""The learner of a multi-class machine: the same batches, look-ahead and passes, other steps (paper 5, chapters 4 and 5)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.batch import Batch
+from dasksvm.solver.expansion import Expansion
+from dasksvm.solver.features import Ints
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.multiclass.expansion import Patterns
+from dasksvm.solver.multiclass.finishing import Blocks
+from dasksvm.solver.multiclass.online import Schedule, process
+from dasksvm.solver.multiclass.schedule import initial_gains, seeded
+from dasksvm.solver.multiclass.structure import coefficients
+from dasksvm.solver.multiclass.working import dual_objective
+from dasksvm.solver.settings import Settings
+
+
+class MachineLearner(Learner):
+    """Online passes of S2DO or LaRank steps, and, where it ends with finishing, the machine's optimum over its expansion.
+
+    Parameters
+    ----------
+    settings : Settings
+        With a machine and its steps.
+    """
+
+    expansion: Patterns
+    finishing: list[Any]
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.machine is not None
+        assert settings.steps is not None
+        self.machine, self.rules = settings.machine, settings.steps
+        super().__init__(settings)
+        self.extremes = np.zeros((self.machine.classes, 2))
+        self.schedule = Schedule(
+            initial_gains(self.rules.steps), seeded(settings.seed), np.zeros(1, np.int64), np.full(1, -1.0)
+        )
+
+    def _expansion(self) -> Expansion:
+        return Patterns(self.settings.kernel, self.machine, self.settings.cache_bytes)
+
+    def _run(self, batch: Batch) -> bool:
+        process(self.expansion, batch, self.machine, self.rules, self.schedule)
+        return bool(self.expansion.working.count[0] >= self.settings.rules.max_support)
+
+    def _finished_alpha(self) -> NDArray[np.float64] | None:
+        return self.finishing[-1].alpha if self.finishing else None
+
+    def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        now = self.finishing[-1] if self.finishing else Blocks(self.expansion, 0.0)
+        value = now.dual() if self.finishing else dual_objective(self.expansion.working, self.machine)
+        return np.array([now.violations().max(initial=0.0)]), np.array([value])
+
+    def more_state(self) -> dict[str, NDArray[Any]]:
+        """Give the state of the schedule."""
+        return self.schedule._asdict()
+
+    def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
+        """Give the support patterns, ordered by class and example: coefficients (d, S), classes, examples and slots (S,)."""
+        s = self.expansion
+        alpha = self._alpha()
+        places = s.support(alpha)
+        beta = coefficients(self.machine, alpha, s.labels())[:, places]
+        return beta, s.code[places], s.example[places], s.working.slot[places]
+
+    def dual_variables(self) -> NDArray[np.float64]:
+        """Give α of the support patterns, in the order of `solution`, shape (d, S)."""
+        alpha = self._alpha()
+        return alpha[:, self.expansion.support(alpha)]
+
+    def _alpha(self) -> NDArray[np.float64]:
+        alpha: NDArray[np.float64] = self.finishing[-1].alpha if self.finishing else self.expansion.alpha()
+        return alpha
+
+    # Finishing
+
+    def _begin_finishing(self, problem: int) -> None:
+        self.finishing = [Blocks(self.expansion, self._tau())]
+
+    def _closed(self) -> bool:
+        return True
+
+    def _adopt(self) -> None:
+        self.expansion.replace(self.finishing[0].alpha, self.finishing[0].score)
+
+    def _verify(self) -> float:
+        now = self.finishing[-1]
+        now.score = self.expansion.exact_scores(now.alpha)
+        return float(now.violations().max(initial=0.0))

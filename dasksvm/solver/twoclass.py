@@ -1,0 +1,70 @@
+"""The learner of two-class problems: LASVM (paper 1, section 3.2)."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver import lasvm
+from dasksvm.solver.batch import Batch
+from dasksvm.solver.expansion import Expansion
+from dasksvm.solver.features import Ints
+from dasksvm.solver.finishing import Finishing
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.working import dual_objective
+
+
+class TwoClassLearner(Learner):
+    """LASVM on one problem, or on several that share the kernel rows.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    finishing: list[Finishing]
+
+    def _expansion(self) -> Expansion:
+        return Expansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
+
+    def _run(self, batch: Batch) -> bool:
+        return lasvm.process(self.expansion, batch, self.settings.rules)
+
+    def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        w = self.expansion.working
+        dual = dual_objective(w)
+        delta = np.array([lasvm.uncertainty(w, p) for p in range(len(w.alpha))])
+        for now in self.finishing:
+            top, bottom = now.extremes()
+            delta[now.problem] = top - bottom
+            dual[now.problem] = now.dual
+        return delta, dual
+
+    def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
+        """Give the support vectors, ordered by class and example: α (P, S), classes, examples and slots (S,)."""
+        s = self.expansion
+        alpha = np.array([now.alpha for now in self.finishing])
+        places = s.support(alpha)
+        return alpha[:, places], s.code[places], s.example[places], s.working.slot[places]
+
+    def _begin_finishing(self, problem: int) -> None:
+        self.finishing.append(Finishing(self.expansion.working, problem, self._tau()))
+
+    def _finished_alpha(self) -> NDArray[np.float64] | None:
+        return np.array([now.alpha for now in self.finishing]) if self.finishing else None
+
+    def _closed(self) -> bool:
+        self.extremes = np.array([now.extremes() for now in self.finishing])
+        up_down = [now.movable() for now in self.finishing]
+        return all(bool(np.any(up & down)) for up, down in up_down)
+
+    def _adopt(self) -> None:
+        for now in self.finishing:
+            self.expansion.adopt(now.problem, now.alpha, now.g)
+
+    def _verify(self) -> float:
+        worst = 0.0
+        for now in self.finishing:
+            sign = self.expansion.working.sign[now.problem, : len(now.g)]
+            now.correct(self.expansion.exact_gradients(now.problem, now.alpha), sign)
+            top, bottom = now.extremes()
+            worst = max(worst, top - bottom)
+        return worst
