@@ -4,7 +4,18 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["ActiveLearner", "Dataset", "HeldOut", "KernelModel", "LaSVC", "Run", "__version__", "load", "train"]
+__all__ = [
+    "ActiveLearner",
+    "Dataset",
+    "HeldOut",
+    "KernelModel",
+    "LaSVC",
+    "MulticlassSVC",
+    "Run",
+    "__version__",
+    "load",
+    "train",
+]
 
 _HOMES = {
     "ActiveLearner": "dasksvm.estimators.active",
@@ -12,6 +23,7 @@ _HOMES = {
     "HeldOut": "dasksvm.callbacks",
     "KernelModel": "dasksvm.model",
     "LaSVC": "dasksvm.estimators",
+    "MulticlassSVC": "dasksvm.estimators.multiclass",
     "Run": "dasksvm.estimators.training",
     "load": "dasksvm.modelfile",
     "train": "dasksvm.estimators.training",

@@ -584,7 +584,7 @@ def test_random_numbers_are_those_of_splitmix64() -> None:
 @pytest.mark.parametrize("strategy", range(3))
 def test_the_cost_of_a_choice_is_what_it_looks_at(strategy: int) -> None:
     online = Online(Problem(KINDS["ww"]))
-    places = int(online.w.size[0])
+    places = int(online.w.count[0])
     for kind, searched in itertools.product((steps.TWO_NEWS, steps.TWO_OLD), (False, True)):
         every = kind == steps.TWO_OLD and strategy == steps.S2DO_ALL
         expected = (D * places if every else D) + D * places * searched

@@ -18,6 +18,7 @@ from dasksvm.data.coding import Coding
 from dasksvm.data.sources import DaskSource, DatasetSource, MemorySource, Source
 from dasksvm.estimators.problem import Problem, in_memory
 from dasksvm.model import CHUNK_ROWS, KernelModel
+from dasksvm.solver.messages import Targets
 
 FLOATS = [np.float64, np.float32]
 
@@ -94,7 +95,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def dual_objective_(self) -> float:
         """Dual objective W(α) of paper 1, equation 4, evaluated in float64 from the support vectors; of several, their sum."""
         check_is_fitted(self, "model_")
-        return float(self.model_.dual_objectives().sum())
+        return self._dual()[0]
 
     def duality_gap(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, float]:
         """Compute what separates this model from the optimum on a set, chunk by chunk, in float64.
@@ -119,14 +120,21 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for at in range(0, part.shape[0], CHUNK_ROWS):
                 rows = part[at : at + CHUNK_ROWS].astype(np.float64)
                 ids = np.arange(start + at, start + at + rows.shape[0])
-                _, sign, bound = coding.targets(problem.columns.codes(ids), problem.columns.weights(ids))
-                margin = sign * self.model_.decision_function(rows).T
-                losses += float(np.sum(bound * np.maximum(0.0, 1.0 - margin)))
+                targets = coding.targets(problem.columns.codes(ids), problem.columns.weights(ids))
+                losses += self._loss(targets, self.model_.decision_function(rows))
             start += part.shape[0]
-        norm = float(self.model_.squared_norms().sum())
-        dual = float(np.abs(self.model_.coefficients).sum()) - 0.5 * norm
-        primal = 0.5 * norm + losses
+        dual, half_norm = self._dual()
+        primal = half_norm + losses
         return primal, dual, primal - dual
+
+    def _dual(self) -> tuple[float, float]:
+        """The dual objective, and the part ½|w|² of it and of the primal."""
+        half_norm = 0.5 * float(self.model_.squared_norms().sum())
+        return float(np.abs(self.model_.coefficients).sum()) - half_norm, half_norm
+
+    def _loss(self, targets: Targets, values: NDArray[np.float64]) -> float:
+        """Σ C_i max(0, 1 - y f) of some rows, over the problems."""
+        return float(np.sum(targets.bound * np.maximum(0.0, 1.0 - targets.sign * values.T)))
 
     def _coding(self, problem: Problem) -> Coding:
         """The two-class problems that this estimator makes of the classes."""

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from dasksvm import config
+from dasksvm.data.coding import Coding
 from dasksvm.estimators.online import CONVERGED, UNLIMITED, OnlineClassifier
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real
 from dasksvm.solver.kernels import KERNELS, Kernel
@@ -178,13 +179,7 @@ class LaSVC(OnlineClassifier):
         self.verbose = verbose
         self.client = client
 
-    def _settings(self, width: int, variance: float, epochs: int, problems: int) -> Settings:
-        gamma = self.gamma
-        if gamma == "scale":
-            gamma = 1.0 / (width * variance) if variance > 0 else 1.0
-        elif gamma == "auto":
-            gamma = 1.0 / width
-        kernel = Kernel(self.kernel, float(gamma), float(self.coef0), int(self.degree))
+    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         rules = Rules(
             tau=self.tol / 2 if epochs == CONVERGED else float(self.tol),
             reprocess=int(self.reprocess),
@@ -195,9 +190,9 @@ class LaSVC(OnlineClassifier):
         selection = Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
         one_by_one = selection.exact and self.selection != RANDOM
         return Settings(
-            kernel=kernel,
+            kernel=kernel_of(self, width, variance),
             rules=rules,
-            problems=problems,
+            problems=coding.problems,
             epochs=epochs,
             finish=bool(self.finish),
             max_examples=UNLIMITED if self.max_examples is None else int(self.max_examples),
@@ -207,3 +202,13 @@ class LaSVC(OnlineClassifier):
             filter=bool(config.get("filter")),
             selection=selection,
         )
+
+
+def kernel_of(estimator: Any, width: int, variance: float) -> Kernel:
+    """Make the kernel that an estimator's parameters ask for, on rows of `width` features whose values have this variance."""
+    gamma = estimator.gamma
+    if gamma == "scale":
+        gamma = 1.0 / (width * variance) if variance > 0 else 1.0
+    elif gamma == "auto":
+        gamma = 1.0 / width
+    return Kernel(estimator.kernel, float(gamma), float(estimator.coef0), int(estimator.degree))

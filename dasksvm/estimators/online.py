@@ -50,7 +50,7 @@ class OnlineClassifier(KernelClassifier):
     _parameter_rules: dict[str, Rule]
     client: Any
 
-    def _settings(self, width: int, variance: float, epochs: int, problems: int) -> Settings:
+    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         """Make the settings of a run over rows of `width` features, whose values have this variance."""
         raise NotImplementedError
 
@@ -80,7 +80,7 @@ class OnlineClassifier(KernelClassifier):
         try:
             check_parameters(self, self._parameter_rules)
             problem = self._problem(X, y, sample_weight, reset=True)
-            epochs = CONVERGED if self.epochs == "converged" else int(self.epochs)
+            epochs = self._passes()
             learner, examples, seed = self._prepare(problem, epochs)
             order = RandomOrder(examples.source.chunks, seed)
             learner.feed(order, first_of_each_class(order, examples, SEEDS))
@@ -170,9 +170,13 @@ class OnlineClassifier(KernelClassifier):
 
     def _prepare(self, problem: Problem, epochs: int) -> tuple[Learner, Examples, int]:
         self.classes_ = problem.classes
-        coding = self._coding(problem)
-        settings, form = self._define(problem.source, epochs, coding.problems)
-        return make_learner(settings), Examples(problem.source, form, problem.columns, coding, 0), self._seed()
+        coding, seed = self._coding(problem), self._seed()
+        settings, form = self._define(problem.source, epochs, coding)
+        learner = make_learner(replace(settings, seed=seed))
+        return learner, Examples(problem.source, form, problem.columns, coding, 0), seed
+
+    def _passes(self) -> int:
+        return CONVERGED if self.epochs == "converged" else int(self.epochs)
 
     def _coding(self, problem: Problem) -> Coding:
         return Coding.of(problem.boxes(self.C, self.class_weight), pairwise=self._pairwise)
@@ -184,10 +188,10 @@ class OnlineClassifier(KernelClassifier):
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(1 << 31))
 
-    def _define(self, source: Source, epochs: int, problems: int) -> tuple[Settings, Form]:
+    def _define(self, source: Source, epochs: int, coding: Coding) -> tuple[Settings, Form]:
         """What of a run follows from the rows alone."""
         mean, variance, share = moments(source)
-        settings = self._settings(len(mean), variance, epochs, problems)
+        settings = self._settings(len(mean), variance, epochs, coding)
         sparse = source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
         centre = mean if settings.kernel.name == "rbf" and not sparse else None
         return settings, Form(np.dtype(self.dtype), source.scaling, centre, sparse)
@@ -199,7 +203,7 @@ class OnlineClassifier(KernelClassifier):
             raise ValueError("class_weight 'balanced' needs labels that are not known yet: give the weights as a dict.")
         X = opened(X)
         source = DatasetSource(X) if isinstance(X, Dataset) else self._source(X, reset=True)
-        settings, form = self._define(source, epochs, 1)
+        settings, form = self._define(source, epochs, Coding.of(np.ones(2)))
         settings = replace(
             settings,
             rules=settings.rules._replace(max_support=UNLIMITED),

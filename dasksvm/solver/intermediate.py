@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.features import Features, Ints
-from dasksvm.solver.finishing import Finishing
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Message, Progress, RowsPlan
@@ -73,7 +72,7 @@ def copying(learner: Learner, each: Map = map) -> Generator[None, None, Finished
     s, settings, workspace = learner.expansion.shadow(), learner.settings, Workspace()
     copies = []
     for problem in range(settings.problems):
-        now = Finishing(s.working, problem, settings.rules.tau)
+        now = learner.finisher(s, problem, learner.copy_tau())
         while now.choose(s):
             missing = now.missing(s)
             if len(missing):
@@ -82,15 +81,10 @@ def copying(learner: Learner, each: Map = map) -> Generator[None, None, Finished
             now.solve(s)
             yield
         copies.append(now)
-    alpha = np.array([now.alpha for now in copies])
-    places = s.support(alpha)
-    extremes = np.array([now.extremes() for now in copies])
-    progress = replace(
-        learner.progress(),
-        phase=PHASE,
-        members=len(places),
-        delta=extremes[:, 0] - extremes[:, 1],
-        dual=np.array([now.dual for now in copies]),
-    )
+    found = learner.outcome(s, copies)
+    places = s.support(found.coefficients)
+    progress = replace(learner.progress(), phase=PHASE, members=len(places), delta=found.delta, dual=found.dual)
     features = s.members().take(s.working.slot[places])
-    return Finished(progress, alpha[:, places], features, s.code[places], s.example[places], extremes)
+    return Finished(
+        progress, found.coefficients[:, places], features, s.code[places], s.example[places], found.extremes
+    )

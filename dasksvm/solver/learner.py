@@ -5,17 +5,16 @@ whole state is arrays and scalars. A fixed number L of batches is in flight; bat
 batch i - L, whatever the timing.
 """
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.batch import ENTERED, SEEN, STEPS, Batch, absorb, begin
+from dasksvm.solver.algorithm import Algorithm
+from dasksvm.solver.batch import ENTERED, SEEN, STEPS, absorb, begin
 from dasksvm.solver.choosing import near_boundary
-from dasksvm.solver.expansion import Each, Expansion
+from dasksvm.solver.expansion import Each
 from dasksvm.solver.features import Ints
-from dasksvm.solver.finishing import Finishing
 from dasksvm.solver.messages import CandidateBatch, MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan, View
 from dasksvm.solver.selection import AS_GIVEN, RANDOM, Pools, RandomOrder
 from dasksvm.solver.settings import Settings
@@ -28,7 +27,7 @@ REFRESHES, MOST_EPOCHS = 5, 100
 NEAR = 0.5
 
 
-class Learner(ABC):
+class Learner(Algorithm):
     """An online solver as a state machine: seeding → online → finishing (→ online again, or checking) → done.
 
     What its steps are, a subclass says.
@@ -54,7 +53,7 @@ class Learner(ABC):
         self.since, self.within = Slack(settings.problems), Slack(settings.problems)
         self.pools: Pools | None = None
         self.inflight: dict[int, tuple[Plan, Ints]] = {}
-        self.finishing: list[Finishing] = []
+        self.finishing: list[Any] = []
         self.extremes: NDArray[np.float64] = np.zeros((settings.problems, 2))
 
     def feed(self, order: RandomOrder, seeds: Ints) -> None:
@@ -81,10 +80,6 @@ class Learner(ABC):
             self.pools.begin(np.union1d(seeds, self.expansion.examples()))
         if self.settings.epochs == 0:
             self.excess = np.full(len(order), np.inf, np.float32)
-
-    def more_state(self) -> dict[str, NDArray[Any]]:
-        """Give the arrays, changed in place, that a subclass keeps beside the expansion."""
-        return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a snapshot."""
@@ -116,7 +111,7 @@ class Learner(ABC):
                 return new
             if self.phase == "online":
                 self.phase = "finishing"
-                self._begin_finishing(0)
+                self.begin_finishing(0)
             elif self.phase == "checking":
                 self.phase = "done"
             else:
@@ -247,7 +242,22 @@ class Learner(ABC):
         if full and not self.stopped:
             self.stop()
 
+    def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
+        """Give the support vectors, ordered by class and example: coefficients (P, S), classes, examples and slots (S,)."""
+        s = self.expansion
+        coefficients = self.outcome(s, self.finishing).coefficients
+        places = s.support(coefficients)
+        return coefficients[:, places], s.code[places], s.example[places], s.working.slot[places]
+
     # Finishing
+
+    def begin_finishing(self, problem: int) -> None:
+        """Begin to finish a problem, after those before it."""
+        self.finishing.append(self.finisher(self.expansion, problem, self._tau()))
+
+    def copy_tau(self) -> float:
+        """Where finishing stops on a copy that is shown on the way."""
+        return self.settings.rules.tau
 
     def _tau(self) -> float:
         return self.settings.rules.tau if self.settings.finish else np.inf
@@ -261,7 +271,7 @@ class Learner(ABC):
                 return RowsPlan(self.asked, missing, self.expansion.members(), now.order(self.expansion))
             now.solve(self.expansion)
         if now.problem + 1 < self.settings.problems:
-            self._begin_finishing(now.problem + 1)
+            self.begin_finishing(now.problem + 1)
         else:
             self._finished()
         return None
@@ -301,43 +311,5 @@ class Learner(ABC):
             return False
         self._go_on()
         self.changed, self.phase = True, "finishing"
-        self._begin_finishing(0)
+        self.begin_finishing(0)
         return True
-
-    # What an algorithm is
-
-    @abstractmethod
-    def _expansion(self) -> Expansion:
-        """Make an empty expansion."""
-
-    @abstractmethod
-    def _run(self, batch: Batch) -> bool:
-        """Make the online iterations of a batch; tell whether S is as large as it may be."""
-
-    @abstractmethod
-    def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The largest violation and the dual of each problem, from the working gradients."""
-
-    @abstractmethod
-    def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
-        """Give the support vectors, ordered by class and example: coefficients (P, S), classes, examples and slots (S,)."""
-
-    @abstractmethod
-    def _begin_finishing(self, problem: int) -> None:
-        """Begin to finish a problem, after those before it."""
-
-    @abstractmethod
-    def _finished_alpha(self) -> NDArray[np.float64] | None:
-        """The coefficients that finishing has found, None before it."""
-
-    @abstractmethod
-    def _closed(self) -> bool:
-        """Tell whether the finished expansion says all, or the whole set has to be looked at for the bias."""
-
-    @abstractmethod
-    def _adopt(self) -> None:
-        """Give the finished coefficients to the expansion."""
-
-    @abstractmethod
-    def _verify(self) -> float:
-        """Compute the gradients of the members in float64, and give the largest violation."""

@@ -113,7 +113,7 @@ def restore(settings: Settings, state: State) -> Learner:
         s.store = FeatureStore(_read_features("store", state))
     for at in range(state["finishing"]):
         prefix = f"finishing.{at}."
-        learner._begin_finishing(at)
+        learner.begin_finishing(at)
         now = learner.finishing[-1]
         now.restore({name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)})
         if prefix + "cache.table" in state:

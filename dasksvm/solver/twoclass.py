@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver import lasvm
+from dasksvm.solver.algorithm import Outcome
 from dasksvm.solver.batch import Batch
 from dasksvm.solver.expansion import Expansion
-from dasksvm.solver.features import Ints
 from dasksvm.solver.finishing import Finishing
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.working import dual_objective
@@ -19,8 +19,6 @@ class TwoClassLearner(Learner):
     ----------
     settings : Settings
     """
-
-    finishing: list[Finishing]
 
     def _expansion(self) -> Expansion:
         return Expansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
@@ -38,21 +36,21 @@ class TwoClassLearner(Learner):
             dual[now.problem] = now.dual
         return delta, dual
 
-    def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
-        """Give the support vectors, ordered by class and example: α (P, S), classes, examples and slots (S,)."""
-        s = self.expansion
-        alpha = np.array([now.alpha for now in self.finishing])
-        places = s.support(alpha)
-        return alpha[:, places], s.code[places], s.example[places], s.working.slot[places]
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Finishing:
+        """Make what finishes a problem of an expansion."""
+        return Finishing(expansion.working, problem, tau)
 
-    def _begin_finishing(self, problem: int) -> None:
-        self.finishing.append(Finishing(self.expansion.working, problem, self._tau()))
+    def outcome(self, expansion: Expansion, finished: list[Finishing]) -> Outcome:
+        """Tell what the finished problems of an expansion give."""
+        extremes = np.array([now.extremes() for now in finished])
+        duals = np.array([now.dual for now in finished])
+        return Outcome(np.array([now.alpha for now in finished]), extremes, extremes[:, 0] - extremes[:, 1], duals)
 
     def _finished_alpha(self) -> NDArray[np.float64] | None:
         return np.array([now.alpha for now in self.finishing]) if self.finishing else None
 
     def _closed(self) -> bool:
-        self.extremes = np.array([now.extremes() for now in self.finishing])
+        self.extremes = self.outcome(self.expansion, self.finishing).extremes
         up_down = [now.movable() for now in self.finishing]
         return all(bool(np.any(up & down)) for up, down in up_down)
 

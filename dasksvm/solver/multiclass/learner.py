@@ -5,16 +5,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.algorithm import Outcome
 from dasksvm.solver.batch import Batch
 from dasksvm.solver.expansion import Expansion
-from dasksvm.solver.features import Ints
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.finishing import Blocks
 from dasksvm.solver.multiclass.online import Schedule, process
 from dasksvm.solver.multiclass.schedule import initial_gains, seeded
 from dasksvm.solver.multiclass.structure import coefficients
-from dasksvm.solver.multiclass.working import dual_objective
 from dasksvm.solver.settings import Settings
 
 
@@ -28,7 +27,6 @@ class MachineLearner(Learner):
     """
 
     expansion: Patterns
-    finishing: list[Any]
 
     def __init__(self, settings: Settings) -> None:
         assert settings.machine is not None
@@ -51,35 +49,40 @@ class MachineLearner(Learner):
         return self.finishing[-1].alpha if self.finishing else None
 
     def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        now = self.finishing[-1] if self.finishing else Blocks(self.expansion, 0.0)
-        value = now.dual() if self.finishing else dual_objective(self.expansion.working, self.machine)
-        return np.array([now.violations().max(initial=0.0)]), np.array([value])
+        now = self.finishing if self.finishing else [Blocks(self.expansion, 0.0)]
+        found = self.outcome(self.expansion, now)
+        return found.delta, found.dual
+
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Blocks:
+        """Make what finishes an expansion."""
+        assert isinstance(expansion, Patterns)
+        return Blocks(expansion, tau)
+
+    def outcome(self, expansion: Expansion, finished: list[Blocks]) -> Outcome:
+        """Tell what a finished expansion gives; there is no bias."""
+        assert isinstance(expansion, Patterns)
+        now = finished[-1]
+        return Outcome(
+            coefficients(self.machine, now.alpha, expansion.labels()),
+            np.zeros((self.machine.classes, 2)),
+            np.array([now.violations().max(initial=0.0)]),
+            np.array([now.dual()]),
+        )
 
     def more_state(self) -> dict[str, NDArray[Any]]:
         """Give the state of the schedule."""
         return self.schedule._asdict()
 
-    def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
-        """Give the support patterns, ordered by class and example: coefficients (d, S), classes, examples and slots (S,)."""
-        s = self.expansion
-        alpha = self._alpha()
-        places = s.support(alpha)
-        beta = coefficients(self.machine, alpha, s.labels())[:, places]
-        return beta, s.code[places], s.example[places], s.working.slot[places]
-
     def dual_variables(self) -> NDArray[np.float64]:
         """Give α of the support patterns, in the order of `solution`, shape (d, S)."""
-        alpha = self._alpha()
-        return alpha[:, self.expansion.support(alpha)]
-
-    def _alpha(self) -> NDArray[np.float64]:
-        alpha: NDArray[np.float64] = self.finishing[-1].alpha if self.finishing else self.expansion.alpha()
-        return alpha
+        alpha: NDArray[np.float64] = self.finishing[-1].alpha
+        return alpha[:, self.expansion.support(self.outcome(self.expansion, self.finishing).coefficients)]
 
     # Finishing
 
-    def _begin_finishing(self, problem: int) -> None:
-        self.finishing = [Blocks(self.expansion, self._tau())]
+    def copy_tau(self) -> float:
+        """Where finishing stops on a copy that is shown on the way: a run without finishing shows what it has."""
+        return self._tau()
 
     def _closed(self) -> bool:
         return True

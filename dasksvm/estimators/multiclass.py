@@ -1,0 +1,238 @@
+"""MulticlassSVC: the all-in-one machines of paper 5."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm import config
+from dasksvm.data.coding import Coding
+from dasksvm.data.sources import Examples, Form
+from dasksvm.estimators.lasvm import RULES as SHARED
+from dasksvm.estimators.lasvm import kernel_of
+from dasksvm.estimators.online import CONVERGED, UNLIMITED, OnlineClassifier
+from dasksvm.estimators.parameters import Rule, flag, one_of
+from dasksvm.estimators.problem import Problem
+from dasksvm.model import KernelModel
+from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.lasvm import Rules
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.messages import Targets
+from dasksvm.solver.multiclass import online
+from dasksvm.solver.multiclass.learner import MachineLearner
+from dasksvm.solver.multiclass.steps import (
+    RANDOM_PATTERN_S2DO_ALL,
+    RANDOM_PATTERN_S2DO_PATTERN,
+    S2DO_ALL,
+)
+from dasksvm.solver.multiclass.structure import MACHINES, losses, machine
+from dasksvm.solver.selection import Selection
+from dasksvm.solver.settings import Settings
+
+WORKING_SETS = {
+    "all": S2DO_ALL,
+    "random-pattern": RANDOM_PATTERN_S2DO_ALL,
+    "within-pattern": RANDOM_PATTERN_S2DO_PATTERN,
+}
+OWN = ("C", "kernel", "gamma", "degree", "coef0", "tol", "epochs", "max_examples", "max_support", "max_time")
+RULES: dict[str, Rule] = {
+    **{name: SHARED[name] for name in (*OWN, "cache_size", "dtype", "verbose")},
+    "machine": one_of(*MACHINES),
+    "solver": one_of("online", "batch", "larank"),
+    "working_set": one_of(*WORKING_SETS),
+    "schedule": one_of("adaptive", "fixed"),
+    "old_new": flag(),
+}
+
+
+class MulticlassSVC(OnlineClassifier):
+    """One machine for all classes: Weston and Watkins, Crammer and Singer, Lee, Lin and Wahba (paper 5, section 2.2.7).
+
+    All classes are in one problem, without bias: margins are ½(f_y - f_c) ("ww", "cs") or -f_c with Σ_c f_c = 0 ("llw"), their
+    targets are 1, and a loss is the sum ("ww", "llw") or the largest ("cs") of what they lack.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Bound of the coefficients, in the units of paper 5.
+    kernel : {"linear", "poly", "rbf", "sigmoid"}, default="rbf"
+    gamma : {"scale", "auto"} or float, default="scale"
+        γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · X.var()), "auto" 1 / n_features.
+    degree : int, default=3
+        Degree of poly.
+    coef0 : float, default=0.0
+        Constant of poly and sigmoid.
+    machine : {"cs", "ww", "llw"}, default="cs"
+    solver : {"online", "batch", "larank"}, default="online"
+        "online": a step in each new pattern, and steps among those that are there, as the schedule says (paper 5, algorithm 7).
+        "batch": the machine's optimum: passes that take in what violates, each followed by S2DO in blocks. "larank": the steps
+        of LaRank (paper 5, section 2.2.8), for "cs"; its C is a quarter of this one.
+    working_set : {"random-pattern", "all", "within-pattern"}, default="random-pattern"
+        Online, of the steps among old patterns: the first variable is that of a random pattern and the second any
+        (RANDOM_PATTERN_S2DO_ALL), both are any (S2DO_ALL), or both are of a random pattern (RANDOM_PATTERN_S2DO_PATTERN).
+    schedule : {"adaptive", "fixed"}, default="adaptive"
+        Online, the next kind of step: drawn by what each achieved for the values it touched, or one after the other.
+    old_new : bool, default=False
+        Online, whether there are steps in one new and one old pattern too; they add little (paper 5, section 4.2.1).
+    tol : float, default=1e-3
+        ε: what violates by less is left alone.
+    epochs : int or "converged", default=1
+        Online passes over the data; "converged" goes on to the optimum. The batch solver always does.
+    max_examples, max_support : int, default=None
+        End the online iterations after so many examples, or when there are so many support patterns.
+    max_time : float, default=None
+        End them after so many seconds.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes; they multiply C.
+    cache_size : float, default=1000
+        Megabytes for kernel rows.
+    dtype : {"float32", "float64"}, default="float32"
+        Precision of kernel values; coefficients and gradients are always float64.
+    random_state : int, RandomState or None, default=None
+        Decides the order of the examples and of the random patterns. The same seed gives the same model.
+    verbose : int, default=0
+        Show progress on standard error.
+    client : distributed.Client or str, default=None
+        As for `LaSVC`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (c,)
+    support_ : ndarray of shape (n_SV,)
+        Rows of the support patterns in X; after `partial_fit`, counted over all blocks.
+    support_vectors_ : ndarray or csr_matrix of shape (n_SV, n_features)
+    n_support_ : ndarray of shape (c,)
+        Support patterns of each class.
+    alpha_ : ndarray of shape (c, n_SV)
+        Dual variables of each pattern.
+    dual_coef_ : ndarray of shape (c, n_SV), or (1, n_SV) for two classes
+        Coefficients of the decision functions; of two classes, of their difference.
+    intercept_ : ndarray of shape (c,) or (1,)
+        Zero.
+    n_iter_ : int
+        Steps made.
+    n_features_in_ : int
+    dual_objective_ : float
+        Evaluated in float64, when it is asked for.
+    kernel_evaluations_ : int
+    history_ : list of dict
+    model_ : KernelModel
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from dasksvm import MulticlassSVC
+    >>> X, y = load_digits(return_X_y=True)
+    >>> MulticlassSVC(machine="llw", C=10, gamma=0.001, random_state=0).fit(X[:1000], y[:1000]).score(X[1000:], y[1000:]) > 0.95
+    True
+    """
+
+    _parameter_rules = RULES
+    # Of LaSVC's: pairs of classes are not a machine.
+    decision_function_shape = "ovr"
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        *,
+        machine: str = "cs",
+        solver: str = "online",
+        working_set: str = "random-pattern",
+        schedule: str = "adaptive",
+        old_new: bool = False,
+        tol: float = 1e-3,
+        epochs: int | str = 1,
+        max_examples: int | None = None,
+        max_support: int | None = None,
+        max_time: float | None = None,
+        class_weight: Any = None,
+        cache_size: float = 1000,
+        dtype: str = "float32",
+        random_state: Any = None,
+        verbose: int = 0,
+        client: Any = None,
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.machine = machine
+        self.solver = solver
+        self.working_set = working_set
+        self.schedule = schedule
+        self.old_new = old_new
+        self.tol = tol
+        self.epochs = epochs
+        self.max_examples = max_examples
+        self.max_support = max_support
+        self.max_time = max_time
+        self.class_weight = class_weight
+        self.cache_size = cache_size
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+        self.client = client
+
+    def _passes(self) -> int:
+        return CONVERGED if self.solver == "batch" else super()._passes()
+
+    def _coding(self, problem: Problem) -> Coding:
+        boxes = problem.boxes(self.C, self.class_weight)
+        return Coding(np.zeros((1, len(boxes))), boxes[None])
+
+    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
+        larank, batch = self.solver == "larank", self.solver == "batch"
+        if larank and self.machine != "cs":
+            raise ValueError(f"solver 'larank' is for machine 'cs' only. Got {self.machine!r} instead.")
+        steps = 4 if self.old_new and not larank else 3
+        rules = online.Rules(
+            tau=self.tol / 2 if epochs == CONVERGED else float(self.tol),
+            steps=1 if batch else steps,
+            strategy=WORKING_SETS[self.working_set],
+            larank=larank,
+            adaptive=self.schedule == "adaptive",
+            work=online.FEATURE_WORK * width,
+        )
+        return Settings(
+            kernel=kernel_of(self, width, variance),
+            rules=Rules(rules.tau, 1, np.inf, False, UNLIMITED if self.max_support is None else int(self.max_support)),
+            problems=1,
+            epochs=epochs,
+            finish=epochs == CONVERGED or batch,
+            max_examples=UNLIMITED if self.max_examples is None else int(self.max_examples),
+            cache_bytes=int(self.cache_size * (1 << 20)),
+            inflight_bytes=config.bytes_of("inflight-bytes"),
+            lookahead=int(config.get("lookahead")),
+            filter=bool(config.get("filter")),
+            selection=Selection(),
+            machine=machine(self.machine, coding.signs.shape[1]),
+            steps=rules,
+        )
+
+    def _model_of(
+        self, kernel: Kernel, form: Form, vectors: Any, alpha: NDArray[np.float64], extremes: NDArray[np.float64]
+    ) -> KernelModel:
+        if len(alpha) == 2:
+            alpha, extremes = np.diff(alpha, axis=0), extremes[:1]
+        return super()._model_of(kernel, form, vectors, alpha, extremes)
+
+    def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
+        assert isinstance(learner, MachineLearner)
+        super()._publish(learner, examples, history)
+        self.alpha_ = learner.dual_variables()
+
+    def _dual(self) -> tuple[float, float]:
+        # Of two classes w_1 = -w_0, and the model has their difference.
+        share = 0.25 if len(self.classes_) == 2 else 0.5
+        half_norm = share * float(self.model_.squared_norms().sum())
+        return float(self.alpha_.sum()) - half_norm, half_norm
+
+    def _loss(self, targets: Targets, values: NDArray[np.float64]) -> float:
+        margins = np.stack([-values[:, 0], values[:, 0]]) / 2 if len(self.classes_) == 2 else values.T
+        found = losses(machine(self.machine, len(self.classes_)), np.ascontiguousarray(margins), targets.codes)
+        return float(targets.bound[0] @ found)
