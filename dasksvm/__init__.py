@@ -4,7 +4,19 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["ActiveLearner", "Dataset", "HeldOut", "KernelModel", "LaSVC", "Run", "__version__", "load", "train"]
+__all__ = [
+    "ActiveLearner",
+    "Dataset",
+    "HeldOut",
+    "KernelModel",
+    "LaSVC",
+    "Run",
+    "ShiftingGridSearch",
+    "__version__",
+    "jaakkola_gamma",
+    "load",
+    "train",
+]
 
 _HOMES = {
     "ActiveLearner": "dasksvm.estimators.active",
@@ -13,6 +25,8 @@ _HOMES = {
     "KernelModel": "dasksvm.model",
     "LaSVC": "dasksvm.estimators",
     "Run": "dasksvm.estimators.training",
+    "ShiftingGridSearch": "dasksvm.estimators.search",
+    "jaakkola_gamma": "dasksvm.estimators.width",
     "load": "dasksvm.modelfile",
     "train": "dasksvm.estimators.training",
 }
