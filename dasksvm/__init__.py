@@ -12,7 +12,9 @@ __all__ = [
     "LaSVC",
     "MulticlassSVC",
     "Run",
+    "ShiftingGridSearch",
     "__version__",
+    "jaakkola_gamma",
     "load",
     "train",
 ]
@@ -25,6 +27,8 @@ _HOMES = {
     "LaSVC": "dasksvm.estimators",
     "MulticlassSVC": "dasksvm.estimators.multiclass",
     "Run": "dasksvm.estimators.training",
+    "ShiftingGridSearch": "dasksvm.estimators.search",
+    "jaakkola_gamma": "dasksvm.estimators.width",
     "load": "dasksvm.modelfile",
     "train": "dasksvm.estimators.training",
 }

@@ -20,7 +20,8 @@ def data(tmp_path_factory):
 @pytest.fixture
 def prepared(data):
     model = solver(cache_size=2000)
-    learner, examples, _ = model._prepare(model._problem(data, None, None, reset=True), 1)
+    problem = model._problem(data, None, None, reset=True)
+    learner, examples, _ = model._prepare(problem, model._coding(problem), 1)
     return learner, examples
 
 
@@ -61,7 +62,7 @@ def test_a_worker_that_is_too_small_for_the_chunks_is_refused(prepared):
 def test_few_rows_need_little_whatever_the_budget(tmp_path):
     model = solver(cache_size=50_000)
     problem = model._problem(noisy(tmp_path / "few", rows=500), None, None, reset=True)
-    learner, examples, _ = model._prepare(problem, 1)
+    learner, examples, _ = model._prepare(problem, model._coding(problem), 1)
     memory.check(workers(GB, GB // 2), "tcp://a", True, learner, examples, copies=False)
 
 

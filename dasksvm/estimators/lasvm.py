@@ -1,5 +1,7 @@
 """LaSVC: the online kernel SVM of paper 1."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,7 +9,8 @@ import numpy as np
 from dasksvm import config
 from dasksvm.data.coding import Coding
 from dasksvm.estimators.online import CONVERGED, UNLIMITED, OnlineClassifier
-from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real
+from dasksvm.estimators.parameters import NONE, Rule, check_parameters, either, flag, integer, one_of, real
+from dasksvm.model import KernelModel
 from dasksvm.solver.kernels import KERNELS, Kernel
 from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.selection import CRITERIA, RANDOM, Selection
@@ -202,6 +205,44 @@ class LaSVC(OnlineClassifier):
             filter=bool(config.get("filter")),
             selection=selection,
         )
+
+    def _fit_path(self, X: Any, y: Any, Cs: Sequence[float]) -> tuple[list[KernelModel], int]:
+        """Train for each of several C, side by side over the same kernel rows; the estimator is left unfitted.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`.
+        Cs : sequence of float
+            Take the place of `C`.
+
+        Returns
+        -------
+        models : list of KernelModel
+            One for each C, with the support vectors that it uses.
+        evaluations : int
+            Kernel values that were computed for all of them.
+        """
+        self._forget()
+        try:
+            check_parameters(self, self._parameter_rules)
+            problem = self._problem(X, y, None, reset=True)
+            coding = Coding.of(problem.boxes(1.0, self.class_weight), pairwise=self._pairwise, factors=Cs)
+            learner, examples, _, history, _ = self._learn(problem, coding, ())
+            self._publish(learner, examples, history)
+            whole, evaluations = self.model_, self.kernel_evaluations_
+        finally:
+            self._forget()
+        count = coding.problems // len(Cs)
+        models = []
+        for start in range(0, coding.problems, count):
+            coefficients = whole.coefficients[start : start + count]
+            used = np.flatnonzero(coefficients.any(axis=0))
+            vectors, intercepts = whole.support_vectors[used], whole.intercepts[start : start + count]
+            models.append(
+                replace(whole, support_vectors=vectors, coefficients=coefficients[:, used], intercepts=intercepts)
+            )
+        return models, evaluations
 
 
 def kernel_of(estimator: Any, width: int, variance: float) -> Kernel:

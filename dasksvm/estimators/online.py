@@ -80,25 +80,32 @@ class OnlineClassifier(KernelClassifier):
         try:
             check_parameters(self, self._parameter_rules)
             problem = self._problem(X, y, sample_weight, reset=True)
-            epochs = self._passes()
-            learner, examples, seed = self._prepare(problem, epochs)
-            order = RandomOrder(examples.source.chunks, seed)
-            learner.feed(order, first_of_each_class(order, examples, SEEDS))
-            learner, history, timings = self._run(learner, examples, callbacks)
+            learner, examples, seed, history, timings = self._learn(problem, self._coding(problem), callbacks)
             self._publish(learner, examples, history)
         except BaseException:
             self._forget()
             raise
-        if epochs == CONVERGED and not (learner.converged or learner.stopped):
-            warnings.warn(
-                f"{type(self).__name__} did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
         learner.expansion.release_rows()
         learner.settings = replace(learner.settings, epochs=1)
         self._running = (learner, examples.form, examples.base + len(examples.columns), seed)
         return timings
+
+    def _learn(
+        self, problem: Problem, coding: Coding, callbacks: Sequence[Watcher]
+    ) -> tuple[Learner, Examples, int, list[dict[str, Any]], Timings]:
+        """Make all passes over a problem, from nothing; warn where they do not reach `tol`."""
+        epochs = self._passes()
+        learner, examples, seed = self._prepare(problem, coding, epochs)
+        order = RandomOrder(examples.source.chunks, seed)
+        learner.feed(order, first_of_each_class(order, examples, SEEDS))
+        learner, history, timings = self._run(learner, examples, callbacks)
+        if epochs == CONVERGED and not (learner.converged or learner.stopped):
+            warnings.warn(
+                f"{type(self).__name__} did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        return learner, examples, seed, history, timings
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Make one pass over a block of examples, going on from the calls before, or from `fit`.
@@ -133,7 +140,7 @@ class OnlineClassifier(KernelClassifier):
             raise ValueError(f"`classes={classes!r}` is not the same as on last call to partial_fit, was: {known!r}")
         problem = self._problem(X, y, sample_weight, known, reset=first)
         if first:
-            learner, examples, seed = self._prepare(problem, 1)
+            learner, examples, seed = self._prepare(problem, self._coding(problem), 1)
         else:
             learner, form, base, seed = self._running
             examples = Examples(problem.source, form, problem.columns, self._coding(problem), base)
@@ -168,9 +175,9 @@ class OnlineClassifier(KernelClassifier):
 
     # From the door to the learner and back
 
-    def _prepare(self, problem: Problem, epochs: int) -> tuple[Learner, Examples, int]:
+    def _prepare(self, problem: Problem, coding: Coding, epochs: int) -> tuple[Learner, Examples, int]:
         self.classes_ = problem.classes
-        coding, seed = self._coding(problem), self._seed()
+        seed = self._seed()
         settings, form = self._define(problem.source, epochs, coding)
         learner = make_learner(replace(settings, seed=seed))
         return learner, Examples(problem.source, form, problem.columns, coding, 0), seed
