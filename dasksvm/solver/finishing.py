@@ -24,6 +24,8 @@ from dasksvm.solver.working import Working
 WORKING_SET = 1024
 INNER_SHARE = 0.1
 INNER_STEPS = 100
+# Rounds after which one is stuck.
+STALLED = 50
 # Rounds between two looks at who can be left out; the share that may stay at most.
 SHRINK_ROUNDS, SHRINK_SHARE = 8, 0.75
 STATE = (
@@ -43,6 +45,24 @@ STATE = (
     "_known_places",
     "_known_values",
 )
+
+
+class Stall:
+    """Tells when there is nothing to gain but rounding: violations below it would be chased for ever."""
+
+    def __init__(self, dual: float = -np.inf, violation: float = np.inf, rounds: float = 0.0) -> None:
+        self.dual, self.violation, self.rounds = dual, violation, rounds
+
+    def state(self) -> NDArray[np.float64]:
+        """Give what makes it again."""
+        return np.array([self.dual, self.violation, self.rounds])
+
+    def stuck(self, dual: float, violation: float) -> bool:
+        """Take in a round: the dual rises, or the violation falls, or neither has for long."""
+        better = dual > self.dual or violation < self.violation
+        self.rounds = 0 if better else self.rounds + 1
+        self.dual, self.violation = max(self.dual, dual), min(self.violation, violation)
+        return self.rounds > STALLED
 
 
 class Finishing:
@@ -66,6 +86,7 @@ class Finishing:
         self.upper = working.upper[problem, :places]
         self.member = working.member[problem, :places]
         self.steps = self.rounds = 0
+        self.stall = Stall()
         self.correct(self.g, working.sign[problem, :places])
         # Who is in play, and their rows, once others are left out; of those, in which wave they went, and α before each wave.
         self.active: Ints = np.arange(places)
@@ -94,10 +115,13 @@ class Finishing:
         if self.rounds > 0 and self.rounds % SHRINK_ROUNDS == 0:
             self._shrink(expansion)
         top, bottom = self.extremes()
-        if self.cache is not None and not top - bottom > self.tau:
+        ended = self.stall.stuck(self.dual, top - bottom) or not top - bottom > self.tau
+        if ended and self.cache is not None:
             self._bring_back(expansion)
+            self.stall = Stall()
             top, bottom = self.extremes()
-        if not top - bottom > self.tau:
+            ended = not top - bottom > self.tau
+        if ended:
             return False
         self.rounds += 1
         cache = self._rows(expansion)
@@ -194,7 +218,8 @@ class Finishing:
     def state(self) -> dict[str, Any]:
         """Give what a snapshot needs beside the working arrays and the cache."""
         left = np.array(self.left).reshape(len(self.left), len(self.alpha))
-        return {name: getattr(self, name) for name in STATE} | {"left": left}
+        stall = {"stalled": self.stall.state()}
+        return {name: getattr(self, name) for name in STATE} | {"left": left, **stall}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
@@ -202,6 +227,7 @@ class Finishing:
             value = state[name]
             setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
         self.left = list(state["left"].copy())
+        self.stall = Stall(*state["stalled"])
 
 
 def known_square(expansion: Expansion, chosen: Ints, newest: Ints, known_places: Ints, known_values: Floats) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.features import Floats, Ints
-from dasksvm.solver.finishing import known_square, present_rows
+from dasksvm.solver.finishing import Stall, known_square, present_rows
 from dasksvm.solver.multiclass.block import solve_block
 from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.moves import load_of
@@ -43,6 +43,7 @@ class Blocks:
         self.score: NDArray[np.float64] = w.score[:, :places].copy()
         self.label, self.bound = w.label[:places], w.bound[:places]
         self.steps = self.rounds = 0
+        self.stall = Stall()
         self.chosen: Ints = np.zeros(0, np.int64)
         self.newest: Ints = np.zeros(0, np.int64)
         self._lacking: Ints = np.zeros(0, np.int64)
@@ -68,6 +69,8 @@ class Blocks:
         """Choose the next block; False if nothing violates."""
         found = self.violations()
         if not found.max(initial=0.0) > self.tau:
+            return False
+        if self.stall.stuck(self.dual(), float(found.max())):
             return False
         self.rounds += 1
         capacity = len(expansion.cache.pages) // expansion.cache.table.shape[1]
@@ -121,10 +124,12 @@ class Blocks:
 
     def state(self) -> dict[str, Any]:
         """Give what a snapshot needs beside the working arrays and the cache."""
-        return {name: getattr(self, name) for name in STATE}
+        stall = {"stalled": self.stall.state()}
+        return {name: getattr(self, name) for name in STATE} | stall
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
         for name in STATE:
             value = state[name]
             setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
+        self.stall = Stall(*state["stalled"])
