@@ -34,6 +34,10 @@ class Algorithm(ABC):
     def _run(self, batch: Batch) -> bool:
         """Make the online iterations of a batch; tell whether S is as large as it may be."""
 
+    def _pauses(self) -> bool:
+        """Tell whether what came is to be finished before the pass goes on."""
+        return False
+
     @abstractmethod
     def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The largest violation and the dual of each problem, from the working gradients."""

@@ -23,8 +23,9 @@ from dasksvm.solver.cache import (
 )
 from dasksvm.solver.directions import weighted_sum
 from dasksvm.solver.expansion import Expansion
-from dasksvm.solver.features import FeatureStore, Floats, Ints
+from dasksvm.solver.features import Features, FeatureStore, Floats, Ints
 from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.messages import CandidateBatch
 from dasksvm.solver.working import live_places
 
@@ -91,7 +92,13 @@ def begin(
     changed = np.flatnonzero(expansion.arrival[: len(arrivals)] != arrivals)
     changed = np.concatenate([changed, np.arange(len(arrivals), expansion.places)])
     changed = changed[w.holders[changed] > 0]
-    fresh = expansion.kernel.tile(result.features, expansion.members(), w.slot[changed], workspace=expansion.workspace)
+    fresh = np.empty((len(result.rows), len(changed)), result.rows.dtype)
+    members = expansion.members().take(w.slot[changed], expansion.workspace)
+    expansion.share(
+        lambda part: _fill(expansion.kernel, result.features.part(*part), members, fresh[slice(*part)]),
+        len(fresh),
+        SHARED_SUMS,
+    )
     at = np.flatnonzero(result.row_of >= 0)
     excess, state = expansion.judge(result, at, _sums(expansion, result, arrivals, changed, fresh))
     able = (result.bound[:, at] > 0) & ~expansion.holds(known[at]) & ((excess > least[:, None]) | np.isinf(excess))
@@ -128,6 +135,10 @@ def begin(
         moved=np.full((problems, count), np.nan),
         at=np.zeros((problems, FIELDS), np.int64),
     )
+
+
+def _fill(kernel: Kernel, rows: Features, columns: Features, out: Floats) -> None:
+    kernel.tile(rows, columns, out=out)
 
 
 def _sums(

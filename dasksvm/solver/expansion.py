@@ -248,10 +248,18 @@ class Expansion:
         """G = y - Kα at each place, in float64, for given coefficients; 0 where no member of the problem is."""
         live = np.flatnonzero(self.working.member[problem, : self.places])
         gradients = np.zeros(self.places)
-        members = self.members().take(self.working.slot[live])
-        found = exact_margins(self.kernel, members, members, alpha[live][None])[0]
-        gradients[live] = self.working.sign[problem, live] - found
+        gradients[live] = self.working.sign[problem, live] - self.exact_sums(live, alpha[live][None])[0]
         return gradients
+
+    def exact_sums(self, places: Ints, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Σ α K of some members with each other in float64, shape (P, n), for α of that shape."""
+        members, found = self.members().take(self.working.slot[places]), np.empty(weights.shape)
+
+        def fill(part: tuple[int, int]) -> None:
+            found[:, slice(*part)] = exact_margins(self.kernel, members.part(*part), members, weights)
+
+        self.share(fill, len(places), MOVED_ROWS)
+        return found
 
     def widened_extremes(self, extremes: NDArray[np.float64], result: CandidateBatch) -> NDArray[np.float64]:
         """Without free support vectors b lies between gradients of the whole set, not of S alone: take those of a batch in."""

@@ -44,7 +44,7 @@ class Learner(Algorithm):
         self.seen = self.steps = self.evaluations = self.refreshes = 0
         self.expansion = self._expansion()
         self.seen_before = 0
-        self.changed = self.stopped = self.converged = self.strangers = False
+        self.changed = self.stopped = self.converged = self.strangers = self.paused = False
         self.excess = np.zeros(0, np.float32)
         self.order = RandomOrder((), AS_GIVEN)
         self.seeds: Ints = np.zeros(0, np.int64)
@@ -73,7 +73,7 @@ class Learner(Algorithm):
         self.seeds = seeds
         self.queue = None
         self.seen_before, self.refreshes = self.seen, 0
-        self.changed = self.stopped = self.converged = False
+        self.changed = self.stopped = self.converged = self.paused = False
         how = self.settings.selection
         self.pools = None if how.criterion == RANDOM else Pools(order, how)
         if self.pools is not None:
@@ -149,7 +149,7 @@ class Learner(Algorithm):
             start = self.position
             self.position += 0 if self.inflight else LARGEST_BATCH
             return self.seeds[start : self.position]
-        if self.phase not in ("online", "checking"):
+        if self.phase not in ("online", "checking") or self.paused:
             return none
         left = self._left() if self.phase == "online" else self._length()
         places = self.expansion.places
@@ -225,6 +225,7 @@ class Learner(Algorithm):
         self.seen += int(batch.at[:, SEEN].max()) if self.phase == "online" else 0
         self.steps += int(batch.at[:, STEPS].sum())
         self.changed |= bool(batch.at[:, ENTERED].any())
+        self.paused |= self._pauses() and not self.stopped
         if self.pools is not None and plan.choice is not None:
             far = near_boundary(plan.view)[:, None]
             moved = ((result.scored - batch.excess) / far).ravel()
@@ -277,6 +278,10 @@ class Learner(Algorithm):
         return None
 
     def _finished(self) -> None:
+        if self.paused and not self.stopped:
+            self._go_on()
+            self.phase, self.paused = "online", False
+            return
         if self.settings.epochs == 0 and not self.stopped and self.epoch < MOST_EPOCHS:
             if self.changed or self.queue is not None:
                 self._next_pass()

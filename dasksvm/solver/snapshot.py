@@ -30,6 +30,7 @@ SCALARS = (
     "stopped",
     "converged",
     "strangers",
+    "paused",
 )
 SLACKS = ("since", "within")
 POOLS = ("turn", "position", "free", "groups", "size", "mark")

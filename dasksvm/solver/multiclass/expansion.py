@@ -10,10 +10,9 @@ from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Ints
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.messages import CandidateBatch, View
-from dasksvm.solver.multiclass.moves import load_of
+from dasksvm.solver.multiclass.moves import loads
 from dasksvm.solver.multiclass.structure import Machine, coefficients, gradients
 from dasksvm.solver.multiclass.working import empty_working, evict, settle, vacate, widened
-from dasksvm.solver.refresh import exact_margins
 
 Values = NDArray[np.float64]
 
@@ -98,19 +97,17 @@ class Patterns(Expansion):
         w, places = self.working, slice(0, self.places)
         w.alpha[:, places], w.score[:, places] = alpha, score
         w.mean[places] = score.mean(axis=0) if self.machine.zero_sum else 0.0
-        for place in np.flatnonzero(w.member[places]).tolist():
-            w.load[place] = load_of(self.machine, w.alpha, w.bound, place)
-            if w.load[place] == 0.0:
-                evict(w, place)
+        w.load[places] = loads(self.machine, alpha, w.bound[places])
+        for place in np.flatnonzero(w.member[places] & (w.load[places] == 0.0)).tolist():
+            evict(w, place)
         self.vacate()
 
     def exact_scores(self, alpha: Values) -> Values:
         """The scores of each place, before the projection, in float64, for given α; 0 where no member is."""
         live = np.flatnonzero(self.working.member[: self.places])
-        members = self.members().take(self.working.slot[live])
         beta = coefficients(self.machine._replace(zero_sum=False), alpha, self.labels())[:, live]
         score = np.zeros(alpha.shape)
-        score[:, live] = exact_margins(self.kernel, members, members, beta)
+        score[:, live] = self.exact_sums(live, beta)
         return score
 
     def check(self, tolerance: float) -> None:

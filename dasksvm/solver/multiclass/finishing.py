@@ -13,12 +13,12 @@ from dasksvm.solver.features import Floats, Ints
 from dasksvm.solver.finishing import Stall, known_square, present_rows
 from dasksvm.solver.multiclass.block import solve_block
 from dasksvm.solver.multiclass.expansion import Patterns
-from dasksvm.solver.multiclass.moves import load_of
+from dasksvm.solver.multiclass.moves import loads
 from dasksvm.solver.multiclass.scan import violation
 from dasksvm.solver.multiclass.structure import coefficients, dual, gradients
 
 WORKING_SET = 256
-INNER_SHARE = 0.1
+INNER_SHARE = 0.3
 INNER_STEPS = 100
 STATE = ("alpha", "score", "steps", "rounds", "chosen", "newest", "_lacking", "_known_places", "_known_values")
 
@@ -52,7 +52,7 @@ class Blocks:
 
     def violations(self) -> NDArray[np.float64]:
         """The largest derivative along a feasible direction of each pattern, at least 0."""
-        load = np.array([load_of(self.machine, self.alpha, self.bound, place) for place in range(len(self.label))])
+        load = loads(self.machine, self.alpha, self.bound)
         found: NDArray[np.float64] = violation(
             self.machine, self.alpha, self.score, self._mean(), self.label, self.bound, load
         )
@@ -103,13 +103,14 @@ class Blocks:
         chosen, plain = self.chosen, self.machine._replace(zero_sum=False)
         values = known_square(expansion, chosen, self.newest, self._known_places, self._known_values)
         self._known_places, self._known_values = chosen, values
-        before, alpha = self.alpha[:, chosen], self.alpha[:, chosen].copy()
+        # NumPy gives columns in another order of memory, in which nothing is vectorised.
+        before, alpha = self.alpha[:, chosen], np.ascontiguousarray(self.alpha[:, chosen])
         worst = self.violations()[chosen].max(initial=0.0)
         self.steps += solve_block(
             self.machine,
             values,
             alpha,
-            self.score[:, chosen],
+            np.ascontiguousarray(self.score[:, chosen]),
             self._mean()[chosen],
             self.label[chosen],
             self.bound[chosen],

@@ -16,6 +16,9 @@ from dasksvm.solver.multiclass.schedule import initial_gains, seeded
 from dasksvm.solver.multiclass.structure import coefficients
 from dasksvm.solver.settings import Settings
 
+# Patterns that the batch solver takes in before it solves.
+LEAST_HELD = 4096
+
 
 class MachineLearner(Learner):
     """Online passes of S2DO or LaRank steps, and, where it ends with finishing, the machine's optimum over its expansion.
@@ -44,6 +47,11 @@ class MachineLearner(Learner):
     def _run(self, batch: Batch) -> bool:
         process(self.expansion, batch, self.machine, self.rules, self.schedule)
         return bool(self.expansion.working.count[0] >= self.settings.rules.max_support)
+
+    def _pauses(self) -> bool:
+        w = self.expansion.working
+        held = np.count_nonzero(w.load[: self.expansion.places] > 0.0)
+        return self.rules.steps == 1 and w.count[0] - held >= max(LEAST_HELD, held)
 
     def _finished_alpha(self) -> NDArray[np.float64] | None:
         return self.finishing[-1].alpha if self.finishing else None

@@ -20,6 +20,15 @@ def load_of(machine: Any, alpha: Any, bound: Any, place: int) -> float:  # pragm
 
 
 @njit()
+def loads(machine: Any, alpha: Any, bound: Any) -> Any:  # pragma: no cover
+    """Add up the α of each pattern; see `load_of`."""
+    out = np.empty(len(bound))
+    for place in range(len(bound)):
+        out[place] = load_of(machine, alpha, bound, place)
+    return out
+
+
+@njit()
 def set_alpha(
     machine: Any, alpha: Any, load: Any, bound: Any, place: int, c: int, value: float
 ) -> float:  # pragma: no cover

@@ -36,7 +36,7 @@ FEATURE_WORK = 0.03
 class Rules(NamedTuple):
     """What the user set: ε, the steps, how they are chosen and scheduled, and what a kernel value costs (values touched).
 
-    `steps` counts the kinds of steps: 1 for new patterns alone, 3, or 4 with ONE_OLD_ONE_NEW.
+    `steps` counts the kinds of steps: 3, 4 with ONE_OLD_ONE_NEW, or 1 where patterns are taken in and solved for later.
     """
 
     tau: float
@@ -102,6 +102,9 @@ def _new(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any
     if k >= 0 and batch.bound[0, c] > 0.0:
         place = batch.base + k
         insert(w, machine, place, batch.codes[c], batch.bound[0, c], w.score[:, place])
+        if rules.steps == 1:
+            at[ENTERED] += 1
+            return
         if rules.larank:
             choice = larank_pair(w, machine, PROCESS_NEW, place)
         else:
