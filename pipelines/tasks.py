@@ -81,12 +81,43 @@ def reuters(folder: Path, rows: int | None) -> Task:
     return Task("reuters", X, y, dense("test"), z["y_test"].astype(np.int64), {"C": 1.0, "gamma": 0.5})
 
 
+def mnist(folder: Path, rows: int | None) -> Task:
+    """MNIST's ten digits, pixels / 255."""
+    z = np.load(folder / "mnist.npz")
+    train, test = ((z[f"X_{part}"] / np.float32(255)).astype(np.float32) for part in ("train", "test"))
+    return Task("mnist", train[:rows], z["y_train"].astype(np.int64)[:rows], test, z["y_test"].astype(np.int64), {})
+
+
+def _raw(name: str) -> Callable[[Path, int | None], Task]:
+    def read(folder: Path, rows: int | None) -> Task:
+        """All classes, features as they are."""
+        z = np.load(folder / f"{name}.npz")
+        train, test = (z[f"X_{part}"].astype(np.float32) for part in ("train", "test"))
+        return Task(name, train[:rows], z["y_train"].astype(np.int64)[:rows], test, z["y_test"].astype(np.int64), {})
+
+    return read
+
+
+def digits(folder: Path, rows: int | None) -> Task:
+    """scikit-learn's small digits, pixels / 16, 1,200 rows to train on."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(X))
+    X, y = (X[order] / 16).astype(np.float32), y[order].astype(np.int64)
+    return Task("digits", X[:1200][:rows], y[:1200][:rows], X[1200:], y[1200:], {})
+
+
 TASKS: dict[str, Callable[[Path, int | None], Task]] = {
     "mnist8": mnist8,
     "adult": adult,
     "forest": forest,
     "letter-A": letter_a,
     "reuters": reuters,
+    "mnist": mnist,
+    "letter": _raw("letter"),
+    "satimage": _raw("satimage"),
+    "digits": digits,
 }
 
 

@@ -70,7 +70,7 @@ class Problem:
         self.kind, self.n = kind, n
         self.labels = rng.integers(0, kind.classes, n)
         X = rng.normal(size=(n, 3)) + 0.7 * np.eye(kind.classes)[self.labels][:, :3]
-        self.kernel = kernel_matrix("rbf", X, X, 0.4, 0.0, 0)
+        self.X, self.kernel = X, kernel_matrix("rbf", X, X, 0.4, 0.0, 0)
         self.bound = rng.uniform(0.5, 2.0, n)
         self.variables = [(i, c) for i in range(n) for c in range(kind.classes) if kind.total or c != self.labels[i]]
         vectors = np.array([margin_coefficients(kind, self.labels[i], c) for i, c in self.variables])
