@@ -61,15 +61,11 @@ def test_one_pass_comes_near_and_more_reach_the_optimum(name):
     primal, dual, gap = batch.duality_gap(X, y)
     assert dual == pytest.approx(batch.dual_objective_)
     assert -1e-6 * primal < gap < 2e-4 * primal
-    for options in (
-        {},
-        {"working_set": "all"},
-        {"working_set": "within-pattern"},
-        {"schedule": "fixed"},
-        {"old_new": True},
-    ):
+    for options in ({}, {"working_set": "all"}, {"working_set": "within-pattern"}, {"old_new": True}):
+        assert 0.7 * dual < solver(name, **options).fit(X, y).dual_objective_ < dual
+    for options in ({"schedule": "fixed"}, {"finish": True}):
         model = solver(name, **options).fit(X, y)
-        assert 0.6 * dual < model.dual_objective_ < dual * (1 + 1e-6)
+        assert 0.95 * dual < model.dual_objective_ < dual
         assert model.score(X_test, y_test) > batch.score(X_test, y_test) - 0.02
     converged = solver(name, epochs="converged").fit(X, y)
     assert converged.dual_objective_ == pytest.approx(dual, rel=1e-4)

@@ -34,7 +34,7 @@ WORKING_SETS = {
     "random-pattern": RANDOM_PATTERN_S2DO_ALL,
     "within-pattern": RANDOM_PATTERN_S2DO_PATTERN,
 }
-OWN = ("C", "kernel", "gamma", "degree", "coef0", "tol", "epochs", "max_examples", "max_support", "max_time")
+OWN = ("C", "kernel", "gamma", "degree", "coef0", "tol", "epochs", "finish", "max_examples", "max_support", "max_time")
 RULES: dict[str, Rule] = {
     **{name: SHARED[name] for name in (*OWN, "cache_size", "dtype", "verbose")},
     "machine": one_of(*MACHINES),
@@ -78,6 +78,8 @@ class MulticlassSVC(OnlineClassifier):
         ε: what violates by less is left alone.
     epochs : int or "converged", default=1
         Online passes over the data; "converged" goes on to the optimum. The batch solver always does.
+    finish : bool, default=False
+        Whether an online run ends with the machine's optimum over the support patterns that it has found.
     max_examples, max_support : int, default=None
         End the online iterations after so many examples, or when there are so many support patterns.
     max_time : float, default=None
@@ -146,6 +148,7 @@ class MulticlassSVC(OnlineClassifier):
         old_new: bool = False,
         tol: float = 1e-3,
         epochs: int | str = 1,
+        finish: bool = False,
         max_examples: int | None = None,
         max_support: int | None = None,
         max_time: float | None = None,
@@ -168,6 +171,7 @@ class MulticlassSVC(OnlineClassifier):
         self.old_new = old_new
         self.tol = tol
         self.epochs = epochs
+        self.finish = finish
         self.max_examples = max_examples
         self.max_support = max_support
         self.max_time = max_time
@@ -203,7 +207,7 @@ class MulticlassSVC(OnlineClassifier):
             rules=Rules(rules.tau, 1, np.inf, False, UNLIMITED if self.max_support is None else int(self.max_support)),
             problems=1,
             epochs=epochs,
-            finish=epochs == CONVERGED or batch,
+            finish=bool(self.finish) or batch or epochs == CONVERGED,
             max_examples=UNLIMITED if self.max_examples is None else int(self.max_examples),
             cache_bytes=int(self.cache_size * (1 << 20)),
             inflight_bytes=config.bytes_of("inflight-bytes"),

@@ -14,10 +14,12 @@ from dasksvm.solver.jit import njit
 
 DECAY = 0.05
 LEAST_PROBABILITY = 0.05
+# Values touched in what the paper calls a second: its gains begin at 1 a second.
+SECOND = 1e9
 
 
 def initial_gains(steps: int) -> NDArray[np.float64]:
-    """Give the state of the adaptive schedule before its first step: dual increase per value touched, 1 for each kind."""
+    """Give the adaptive schedule's state before its first step: dual increase per `SECOND` values, 1 for each kind."""
     return np.ones(steps)
 
 
@@ -46,7 +48,7 @@ def multiplier(step: int, classes: int) -> int:  # pragma: no cover
 @njit()
 def record(gains: Any, step: int, increase: float, touched: int) -> None:  # pragma: no cover
     """Take in what a step achieved (algorithm 7, line 15)."""
-    gains[step] = DECAY * max(increase, 0.0) / max(touched, 1) + (1.0 - DECAY) * gains[step]
+    gains[step] = DECAY * max(increase, 0.0) * SECOND / max(touched, 1) + (1.0 - DECAY) * gains[step]
 
 
 @njit()
