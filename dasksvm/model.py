@@ -104,7 +104,7 @@ class KernelModel:
         if self.pairwise:
             first, second = np.triu_indices(count, 1)
             # Sums of decision values, within (-1/2, 1/2), decide between equal votes.
-            sums = values @ (np.eye(count)[first] - np.eye(count)[second])
+            sums = np.clip(values, -1e6, 1e6) @ (np.eye(count)[first] - np.eye(count)[second])
             wins = (values > 0) @ np.eye(count)[first] + (values <= 0) @ np.eye(count)[second]
             values = wins + sums / (2.0 * (np.abs(sums) + 1.0))
         best: NDArray[np.intp] = values.argmax(axis=1)

@@ -8,9 +8,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dasksvm.local import LocalExecutor
+from dasksvm.solver.expansion import SEEDS
 from dasksvm.solver.features import DenseFeatures, SparseFeatures
 from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.lasvm import SEEDS, Rules
+from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.messages import Targets
 from dasksvm.solver.selection import RandomOrder, Selection

@@ -193,3 +193,31 @@ def test_a_data_set_at_the_command_line(tmp_path):
         header, *rows = csv.reader(file)
     assert header[:4] == ["row", "label", "decision ash not elm", "decision ash not fir"]
     assert {int(row[0]): row[1] for row in rows} == dict(enumerate(predicted))
+
+
+@pytest.mark.parametrize("shape", ["ovr", "ovo"])
+def test_a_class_that_has_not_come_yet(shape):
+    X, y = four(600)
+    stream = LaSVC(C=5, gamma=0.2, decision_function_shape=shape, random_state=0)
+    early = y[:300] < 3
+    stream.partial_fit(X[:300][early], y[:300][early], classes=np.arange(4))
+    # Without the fourth class its problems have nothing to solve, and the other three are told apart.
+    assert stream.score(X[:300][early], y[:300][early]) > 0.8
+    assert np.isfinite(stream.duality_gap(X[:300][early], y[:300][early])[1])
+    learner = stream._running[0]
+    assert np.count_nonzero(learner.expansion.working.holders) < 0.95 * early.sum()
+    stream.partial_fit(X[300:], y[300:])
+    assert stream.score(X, y) > 0.75
+    other = {"ovr": "ovo", "ovo": "ovr"}[shape]
+    with pytest.raises(ValueError, match="other problems"):
+        stream.set_params(decision_function_shape=other).partial_fit(X, y)
+
+
+def test_budgets_that_end_among_the_first_examples():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(130), 6)
+    X = rng.normal(size=(130, 6))[y] + 0.1 * rng.normal(size=(780, 6))
+    assert LaSVC(max_time=1e-9, random_state=0).fit(X, y).n_support_.sum() > 0
+    X, y = four(3000)
+    model = LaSVC(max_support=4, random_state=0).fit(X, y)
+    assert model.kernel_evaluations_ < 20_000

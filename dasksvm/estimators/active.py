@@ -21,9 +21,9 @@ from dasksvm.estimators.problem import boxes_of
 from dasksvm.local import LocalExecutor
 from dasksvm.model import KernelModel
 from dasksvm.solver.choosing import best_of_groups
+from dasksvm.solver.expansion import SEEDS
 from dasksvm.solver.features import Ints
 from dasksvm.solver.intermediate import finished_copy
-from dasksvm.solver.lasvm import SEEDS
 from dasksvm.solver.messages import ScorePlan, Targets
 from dasksvm.solver.selection import ACTIVE, AS_GIVEN, AUTOACTIVE, MOST_GROUPS, RANDOM, Pools, RandomOrder, Selection
 

@@ -134,7 +134,9 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _loss(self, targets: Targets, values: NDArray[np.float64]) -> float:
         """Σ C_i max(0, 1 - y f) of some rows, over the problems."""
-        return float(np.sum(targets.bound * np.maximum(0.0, 1.0 - targets.sign * values.T)))
+        taken = targets.bound > 0
+        lacking = np.maximum(0.0, 1.0 - targets.sign[taken] * values.T[taken])
+        return float(targets.bound[taken] @ lacking)
 
     def _coding(self, problem: Problem) -> Coding:
         """The two-class problems that this estimator makes of the classes."""

@@ -81,9 +81,9 @@ class MulticlassSVC(OnlineClassifier):
     finish : bool, default=False
         Whether an online run ends with the machine's optimum over the support patterns that it has found.
     max_examples, max_support : int, default=None
-        End the online iterations after so many examples, or when there are so many support patterns.
+        End the iterations after so many examples, or when there are so many support patterns.
     max_time : float, default=None
-        End them after so many seconds.
+        End them after so many seconds; what is being solved for the batch solver is solved first.
     class_weight : dict or "balanced", default=None
         Weights of the classes; they multiply C.
     cache_size : float, default=1000
@@ -200,7 +200,7 @@ class MulticlassSVC(OnlineClassifier):
             strategy=WORKING_SETS[self.working_set],
             larank=larank,
             adaptive=self.schedule == "adaptive",
-            work=online.FEATURE_WORK * width,
+            work=online.FEATURE_WORK * (width + coding.signs.shape[1]) + online.VALUE_WORK,
         )
         return Settings(
             kernel=kernel_of(self, width, variance),
@@ -217,6 +217,9 @@ class MulticlassSVC(OnlineClassifier):
             machine=machine(self.machine, coding.signs.shape[1]),
             steps=rules,
         )
+
+    def _goes_on(self, learner: Learner, coding: Coding) -> bool:
+        return learner.settings.machine == machine(self.machine, coding.signs.shape[1])
 
     def _model_of(
         self, kernel: Kernel, form: Form, vectors: Any, alpha: NDArray[np.float64], extremes: NDArray[np.float64]

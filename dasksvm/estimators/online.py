@@ -25,10 +25,10 @@ from dasksvm.estimators.parameters import Rule, check_parameters
 from dasksvm.estimators.problem import Problem
 from dasksvm.local import LocalExecutor
 from dasksvm.model import KernelModel
+from dasksvm.solver.expansion import SEEDS
 from dasksvm.solver.features import Ints
 from dasksvm.solver.intermediate import Finished
 from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.lasvm import SEEDS
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.learners import make_learner
 from dasksvm.solver.messages import Progress
@@ -68,7 +68,7 @@ class OnlineClassifier(KernelClassifier):
 
         Returns
         -------
-        LaSVC
+        self
             The estimator. A fit that fails or is interrupted leaves it unfitted.
         """
         self._fit(X, y, sample_weight, ())
@@ -122,7 +122,7 @@ class OnlineClassifier(KernelClassifier):
 
         Returns
         -------
-        LaSVC
+        self
             The estimator.
         """
         check_parameters(self, self._parameter_rules)
@@ -143,7 +143,10 @@ class OnlineClassifier(KernelClassifier):
             learner, examples, seed = self._prepare(problem, self._coding(problem), 1)
         else:
             learner, form, base, seed = self._running
-            examples = Examples(problem.source, form, problem.columns, self._coding(problem), base)
+            coding = self._coding(problem)
+            if not self._goes_on(learner, coding):
+                raise ValueError("the parameters make other problems of the classes than in the calls before.")
+            examples = Examples(problem.source, form, problem.columns, coding, base)
             seed += 1
         entries = getattr(self, "history_", [])
         try:
@@ -187,6 +190,11 @@ class OnlineClassifier(KernelClassifier):
 
     def _coding(self, problem: Problem) -> Coding:
         return Coding.of(problem.boxes(self.C, self.class_weight), pairwise=self._pairwise)
+
+    def _goes_on(self, learner: Learner, coding: Coding) -> bool:
+        """Tell whether a learner has the problems of a coding."""
+        pairwise = self._pairwise and len(self.classes_) > 2
+        return learner.settings.problems == coding.problems and self.model_.pairwise == pairwise
 
     @property
     def _pairwise(self) -> bool:

@@ -17,6 +17,10 @@ USABLE = 0.8
 FULL = 0.9
 # Of a worker that has loaded everything and compiled.
 PROCESS = 250 << 20
+# Batches beside those in flight: the one that is used, its rows, their columns, what is fresh.
+BATCHES = 4
+# Bytes that a problem keeps of a member.
+PLACE = 60
 
 
 def check(
@@ -42,12 +46,13 @@ def check(
     """
     settings, form = learner.settings, examples.form
     rows, value = len(examples.columns), form.dtype.itemsize
-    members = int(min(rows, settings.rules.max_support))
+    members = int(min(rows, settings.problems * settings.rules.max_support))
     batch = min(LARGEST_BATCH * members * value, settings.inflight_bytes // (settings.lookahead + 1))
     cache = min(settings.cache_bytes, members * members * value)
     needs = {
         "kernel rows (cache_size)": cache,
-        "batches in flight (dasksvm.inflight-bytes)": batch * (settings.lookahead + 1),
+        "batches in flight (dasksvm.inflight-bytes)": batch * (settings.lookahead + BATCHES),
+        "coefficients": settings.problems * members * (PLACE + 8 * (settings.lookahead + 1)),
     }
     if copies:
         needs["kernel rows of a finished copy (cache_size)"] = cache

@@ -101,7 +101,8 @@ def begin(
     )
     at = np.flatnonzero(result.row_of >= 0)
     excess, state = expansion.judge(result, at, _sums(expansion, result, arrivals, changed, fresh))
-    able = (result.bound[:, at] > 0) & ~expansion.holds(known[at]) & ((excess > least[:, None]) | np.isinf(excess))
+    excess[result.bound[:, at] <= 0] = np.nan
+    able = ~expansion.holds(known[at]) & (excess > least[:, None])
     chosen = np.flatnonzero(able.any(axis=0))
     count, problems, dtype = len(chosen), len(excess), result.rows.dtype
     if count > PAGE:

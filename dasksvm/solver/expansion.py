@@ -28,11 +28,13 @@ from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch, View
 from dasksvm.solver.refresh import exact_margins
-from dasksvm.solver.tiles import margins
-from dasksvm.solver.working import adopt, empty_working, live_places, settle
+from dasksvm.solver.tiles import margins, violated
+from dasksvm.solver.working import adopt, empty_working, live_places, settle, wanting
 from dasksvm.solver.working import vacate as vacate_places
 from dasksvm.solver.working import widened as widened_working
 
+# Of each class to begin with, and the members of one that wait for another.
+SEEDS = 5
 # A kernel row of fewer values is not worth a second thread.
 ROW_PART = 8192
 # Gradients that are moved by one tile.
@@ -115,6 +117,7 @@ class Expansion:
             alpha=w.alpha[:, : self.places].copy() if alpha is None else alpha,
             top=w.top.max(axis=1),
             bottom=w.bottom.min(axis=1),
+            wants=wanting(w, SEEDS),
             slack=slack,
             tau=tau,
         )
@@ -194,8 +197,8 @@ class Expansion:
         """How far the examples `at` of a batch violate, from Σ α K of each, and what is kept of them: their gradients."""
         sign, w = result.sign[:, at], self.working
         gradient = sign - found
-        top, bottom = w.top.max(axis=1)[:, None], w.bottom.min(axis=1)[:, None]
-        return np.where(sign > 0, gradient - bottom, top - gradient), gradient
+        found = violated(sign, gradient, w.top.max(axis=1), w.bottom.min(axis=1), wanting(w, SEEDS))
+        return found, gradient
 
     def holds(self, known: Ints) -> NDArray[np.bool_]:
         """Tell of places, -1 for none, in which problems they are members', shape (P, n)."""
@@ -280,6 +283,7 @@ class Expansion:
         """Forget all kernel rows: they are computed again when they are used."""
         fresh = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
         self.cache = fresh._replace(size=np.array([fresh.size[UNUSED], self.cache.size[CLOCK]]))
+        self.workspace = Workspace()
 
     def check(self, tolerance: float) -> None:
         """Raise AssertionError unless box, sum, gradients, masks, counts and cached rows are what they must be."""

@@ -33,11 +33,10 @@ from dasksvm.solver.directions import (
     shift_block,
     step_length,
 )
-from dasksvm.solver.expansion import Expansion
+from dasksvm.solver.expansion import SEEDS, Expansion
 from dasksvm.solver.jit import njit
 from dasksvm.solver.working import blatant, evict, insert, set_alpha
 
-SEEDS = 5
 DONE, ROW_MISSING, FULL = 0, 1, 2
 NEW, PROCESS, REPROCESS = 0, 1, 2
 

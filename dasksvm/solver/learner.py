@@ -90,6 +90,7 @@ class Learner(Algorithm):
     def stop(self) -> None:
         """Ask for no more examples: what is in flight is taken, and finishing follows."""
         self.epoch, self.position = max(self.settings.epochs - 1, 0), self._length()
+        self.phase = "online" if self.phase == "seeding" else self.phase
         self.stopped = True
 
     def share_work(self, each: Each) -> None:

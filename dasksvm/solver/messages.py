@@ -38,6 +38,8 @@ class View(Message):
     alpha : ndarray of float64, shape (P, V)
     top, bottom : ndarray of float64, shape (P,)
         Largest gradient that may rise, smallest that may fall.
+    wants : ndarray of bool, shape (P, 2)
+        Whether examples of the negative and the positive side are wanted while the other side is missing.
     slack : ndarray of float64, shape (P,)
         What the drift since this version may add to a violation; inf sends every candidate.
     tau : float
@@ -52,6 +54,7 @@ class View(Message):
     alpha: NDArray[np.float64]
     top: NDArray[np.float64]
     bottom: NDArray[np.float64]
+    wants: NDArray[np.bool_]
     slack: NDArray[np.float64]
     tau: float
     machine: Machine | None = None

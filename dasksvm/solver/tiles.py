@@ -46,8 +46,8 @@ def score(
         assert view.members is not None
         kernel.block(features, view.members.take(view.order[left:right], workspace), rows, left)
         _add_margins(rows, left, right, view.alpha, margins)
-    violated = excess(view, codes, sign, margins)
-    able = (bound > 0) & ((violated > view.tau - view.slack[:, None]) | np.isinf(violated))
+    found = excess(view, codes, sign, margins)
+    able = (bound > 0) & (found > view.tau - view.slack[:, None])
     kept = np.flatnonzero(able.any(axis=0))
     row_of = np.full(len(features), -1, np.int64)
     row_of[kept] = np.arange(len(kept))
@@ -63,18 +63,32 @@ def score(
         row_of=row_of,
         features=features if everything else features.take(kept),
         rows=rows[: len(kept)],
-        scored=violated[:, kept],
+        scored=found[:, kept],
         evaluations=rows.size,
     )
 
 
 def excess(view: View, codes: Ints, sign: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far examples violate, shape (P, m): with the extreme members, inf while a class is missing, or in some variable."""
+    """How far examples violate, shape (P, m): with the extreme members, or in some variable of a machine."""
     if view.machine is not None:
         worst: NDArray[np.float64] = gradients(view.machine, margins, codes).max(axis=0)[None]
         return worst
-    gradient = sign - margins
-    return np.where(sign > 0, gradient - view.bottom[:, None], view.top[:, None] - gradient)
+    return violated(sign, sign - margins, view.top, view.bottom, view.wants)
+
+
+def violated(
+    sign: NDArray[np.float64],
+    gradient: NDArray[np.float64],
+    top: NDArray[np.float64],
+    bottom: NDArray[np.float64],
+    wants: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """How far examples violate with the extreme members, shape (P, m); while a side is missing inf where the other is wanted."""
+    found = np.where(sign > 0, gradient - bottom[:, None], top[:, None] - gradient)
+    if np.isfinite(found).all():
+        return found
+    wanted = np.where(sign > 0, wants[:, 1:], wants[:, :1])
+    return np.where(np.isinf(found), np.where(wanted, np.inf, -np.inf), found)
 
 
 def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map = map) -> MemberRows:

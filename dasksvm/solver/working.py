@@ -177,20 +177,34 @@ def evict(w: Any, p: int, place: int) -> None:  # pragma: no cover
 @njit()
 def vacate(w: Any) -> Any:  # pragma: no cover
     """Free the places that no problem holds any more, and return them."""
-    freed = np.empty(w.size[0], np.int64)
+    places = w.size[0]
+    holders = np.zeros(places, np.int64)
+    for p in range(len(w.member)):
+        for place in range(places):
+            holders[place] += w.member[p, place]
+    freed = np.empty(places, np.int64)
     count = 0
-    for place in range(w.size[0]):
-        if w.holders[place] == 0:
-            continue
-        w.holders[place] = 0
-        for p in range(len(w.member)):
-            w.holders[place] += w.member[p, place]
-        if w.holders[place] == 0:
+    for place in range(places):
+        if w.holders[place] > 0 and holders[place] == 0:
             w.free[w.size[1]] = place
             w.size[1] += 1
             freed[count] = place
             count += 1
+    w.holders[:places] = holders
     return freed[:count]
+
+
+@njit()
+def wanting(w: Any, enough: int) -> Any:  # pragma: no cover
+    """Tell of each problem whether fewer than `enough` members of the negative, and of the positive side wait with α = 0."""
+    out = np.empty((len(w.member), 2), np.bool_)
+    for p in range(len(w.member)):
+        positive = 0
+        for z in range(w.count[p, 1]):
+            positive += w.sign[p, w.zeros[p, z]] > 0
+        out[p, 0] = w.count[p, 1] - positive < enough
+        out[p, 1] = positive < enough
+    return out
 
 
 @njit()

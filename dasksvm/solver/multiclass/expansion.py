@@ -87,6 +87,7 @@ class Patterns(Expansion):
             alpha=coefficients(self.machine, self.alpha() if alpha is None else alpha, self.labels()),
             top=np.zeros(1),
             bottom=np.zeros(1),
+            wants=np.ones((1, 2), np.bool_),
             slack=slack,
             tau=tau,
             machine=self.machine,

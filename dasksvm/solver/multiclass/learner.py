@@ -46,12 +46,18 @@ class MachineLearner(Learner):
 
     def _run(self, batch: Batch) -> bool:
         process(self.expansion, batch, self.machine, self.rules, self.schedule)
-        return bool(self.expansion.working.count[0] >= self.settings.rules.max_support)
+        return self._held() >= self.settings.rules.max_support
+
+    def _held(self) -> int:
+        """Count the patterns, for the batch solver those that it has found to be support patterns."""
+        w = self.expansion.working
+        solved = np.count_nonzero(w.load[: self.expansion.places] > 0.0)
+        return int(solved if self.rules.steps == 1 else w.count[0])
 
     def _pauses(self) -> bool:
-        w = self.expansion.working
-        held = np.count_nonzero(w.load[: self.expansion.places] > 0.0)
-        return self.rules.steps == 1 and w.count[0] - held >= max(LEAST_HELD, held)
+        held = self._held()
+        new = int(self.expansion.working.count[0]) - held
+        return self.rules.steps == 1 and new >= min(max(LEAST_HELD, held), self.settings.rules.max_support)
 
     def _finished_alpha(self) -> NDArray[np.float64] | None:
         return self.finishing[-1].alpha if self.finishing else None
@@ -93,6 +99,8 @@ class MachineLearner(Learner):
         return self._tau()
 
     def _closed(self) -> bool:
+        if self.rules.steps == 1:
+            self._adopt()
         return True
 
     def _adopt(self) -> None:

@@ -29,9 +29,9 @@ from dasksvm.solver.multiclass.working import evict, insert, random_member
 
 DONE, ROW_MISSING = 0, 1
 NEW, OLD = 0, 1
-# What a kernel value costs for each feature, in values touched: one multiply-add against four. Cheaper ones would leave the dual of
-# a pass behind the paper's, whose kernel values were dear.
-FEATURE_WORK = 0.25
+# What a kernel value costs in values touched, a multiply-add counting a quarter: for each feature and class, and beside them.
+# Cheaper ones would leave the dual of a pass behind the paper's, whose kernel values were dear.
+FEATURE_WORK, VALUE_WORK = 0.25, 8.0
 
 
 class Rules(NamedTuple):
