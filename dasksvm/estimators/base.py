@@ -47,8 +47,8 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray or dask.array.Array of shape (n,), or (n, P) for more than two classes
-            Of two classes, positive for the second; else of each class against the rest, or of each pair of classes, positive
-            for the first of them. Lazy for Dask arrays and data sets, with the model as one key of the graph.
+            Of two classes, positive for the second; else of each class, against the rest or in a machine of them all, or of
+            each pair of classes, positive for the first of them. Lazy for Dask arrays and data sets, with the model as one key of the graph.
         """
         check_is_fitted(self, "model_")
         X = _rows_of(X)
@@ -93,7 +93,10 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def dual_objective_(self) -> float:
-        """Dual objective W(α) of paper 1, equation 4, evaluated in float64 from the support vectors; of several, their sum."""
+        """Dual objective, evaluated in float64 from the support vectors: W(α) of paper 1, equation 4, or D(α) of paper 5, (5.4).
+
+        Of several problems, their sum.
+        """
         check_is_fitted(self, "model_")
         return self._dual()[0]
 
@@ -110,7 +113,8 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         primal, dual, gap : float
-            ½|w|² + Σ C_i max(0, 1 - y f(x)), the dual objective, and their difference; of several problems, their sums.
+            ½|w|² + Σ C_i loss_i, the dual objective, and their difference; of several problems, their sums. The loss is
+            max(0, 1 - y f(x)), or that of a multi-class machine.
         """
         check_is_fitted(self, "model_")
         problem = self._problem(X, y, sample_weight, self.classes_, reset=False)

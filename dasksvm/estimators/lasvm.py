@@ -79,7 +79,7 @@ class LaSVC(OnlineClassifier):
     finish : bool, default=True
         End with finishing: REPROCESS until no pair of support vectors violates.
     max_examples, max_support : int, default=None
-        End the online iterations after so many examples, or when there are so many potential support vectors.
+        End the online iterations after so many examples, or when there are so many potential support vectors in a problem.
     max_time : float, default=None
         End them after so many seconds. Finishing follows.
     class_weight : dict or "balanced", default=None
