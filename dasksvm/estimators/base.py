@@ -48,7 +48,8 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         ndarray or dask.array.Array of shape (n,), or (n, P) for more than two classes
             Of two classes, positive for the second; else of each class, against the rest or in a machine of them all, or of
-            each pair of classes, positive for the first of them. Lazy for Dask arrays and data sets, with the model as one key of the graph.
+            each pair of classes, positive for the first of them. Lazy for Dask arrays and data sets, with the model as one
+            key of the graph.
         """
         check_is_fitted(self, "model_")
         X = _rows_of(X)
