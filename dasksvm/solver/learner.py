@@ -159,7 +159,7 @@ class Learner(Algorithm):
         value = self.expansion.cache.pages.itemsize
         room = self.settings.inflight_bytes // ((self.settings.lookahead + 1) * value * max(places, 1))
         # Of several problems more examples become members of some: a batch has to catch up with more of those before it.
-        largest = LARGEST_BATCH if self.settings.problems == 1 else LARGEST_BATCH // 2
+        largest = LARGEST_BATCH if self.settings.problems == 1 else 3 * LARGEST_BATCH // 4
         # Many members, or many examples of which few became members: either way a batch brings few that matter to its mates.
         wanted = int(np.clip(max(places // 4, self.seen // 64), LEAST_BATCH, largest))
         size = max(min(wanted, room), LEAST_BATCH // 4)
