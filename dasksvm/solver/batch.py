@@ -53,7 +53,7 @@ class Batch(NamedTuple):
     row_of : ndarray of int64, shape (m,)
         Candidate of each example; -1 where it was filtered.
     chosen : ndarray of int64, shape (K,)
-        Which of the rows that came are the candidates'; the others cannot enter any more.
+        Which of the rows that came are the candidates'; the others are members already, or not wanted.
     known : ndarray of int64, shape (m,)
         Place of the example if it is a member, else -1.
     codes, sign, bound : ndarray of shape (m,), (P, m) and (P, m)
@@ -81,13 +81,8 @@ class Batch(NamedTuple):
     at: Any
 
 
-def begin(
-    expansion: Expansion, result: CandidateBatch, arrivals: Ints, known: Ints, least: NDArray[np.float64]
-) -> Batch:
-    """Complete a batch that was scored when the members were `arrivals`, so that it can be processed.
-
-    Candidates that violate by no more than `least`, of shape (P,), in any problem are left out.
-    """
+def begin(expansion: Expansion, result: CandidateBatch, arrivals: Ints, known: Ints) -> Batch:
+    """Complete a batch that was scored when the members were `arrivals`, so that it can be processed."""
     w = expansion.working
     changed = np.flatnonzero(expansion.arrival[: len(arrivals)] != arrivals)
     changed = np.concatenate([changed, np.arange(len(arrivals), expansion.places)])
@@ -102,7 +97,7 @@ def begin(
     at = np.flatnonzero(result.row_of >= 0)
     excess, state = expansion.judge(result, at, _sums(expansion, result, arrivals, changed, fresh))
     excess[result.bound[:, at] <= 0] = np.nan
-    able = ~expansion.holds(known[at]) & (excess > least[:, None])
+    able = ~expansion.holds(known[at]) & (excess > -np.inf)
     chosen = np.flatnonzero(able.any(axis=0))
     count, problems, dtype = len(chosen), len(excess), result.rows.dtype
     if count > PAGE:

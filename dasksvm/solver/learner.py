@@ -49,8 +49,7 @@ class Learner(Algorithm):
         self.order = RandomOrder((), AS_GIVEN)
         self.seeds: Ints = np.zeros(0, np.int64)
         self.queue: Ints | None = None
-        # What violations move by since they were scored, and while a batch is used.
-        self.since, self.within = Slack(settings.problems), Slack(settings.problems)
+        self.drift = Slack(settings.problems)
         self.pools: Pools | None = None
         self.inflight: dict[int, tuple[Plan, Ints]] = {}
         self.finishing: list[Any] = []
@@ -177,7 +176,7 @@ class Learner(Algorithm):
         if self.phase == "checking":
             slack = np.full(problems, -np.inf)
         else:
-            slack = self.since.now() if self.settings.filter else np.full(problems, np.inf)
+            slack = self.drift.now() if self.settings.filter else np.full(problems, np.inf)
         return s.view(self.applied, self._finished_alpha(), slack, self.settings.rules.tau)
 
     # Taking
@@ -220,9 +219,7 @@ class Learner(Algorithm):
             self.excess[result.examples - self.order.base] = violated.max(axis=0)
         s.make_room(result)
         known = s.known(result.examples, self.seeds if self.strangers and self.epoch == 0 else None)
-        rules = self.settings.rules
-        least = rules.tau - self.within.now() if self.settings.filter else np.full(self.settings.problems, -np.inf)
-        batch = begin(s, result, arrivals, known, least)
+        batch = begin(s, result, arrivals, known)
         full = self._run(batch)
         absorb(s, result, batch)
         self.seen += int(batch.at[:, SEEN].max()) if self.phase == "online" else 0
@@ -241,8 +238,7 @@ class Learner(Algorithm):
             with np.errstate(invalid="ignore"):  # inf - inf
                 moves = batch.excess - result.scored
             moves[:, batch.chosen] += np.nan_to_num(batch.moved)
-            self.since.note(moves)
-            self.within.note(batch.moved)
+            self.drift.note(moves)
         if full and not self.stopped:
             self.stop()
 

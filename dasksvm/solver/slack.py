@@ -1,7 +1,7 @@
 """How far a violation may yet move: what was seen of the last batches says which candidates can be left out.
 
-The state moves on between the scoring of a batch and its use, and again while it is used. A candidate whose violation is far
-enough below τ for both moves cannot enter; its row need not cross the network, or be brought into the batch.
+The state moves on between the scoring of a batch and its use. A candidate whose violation is far enough below τ for that cannot
+enter, and its row need not cross the network.
 """
 
 import numpy as np

@@ -32,7 +32,6 @@ SCALARS = (
     "strangers",
     "paused",
 )
-SLACKS = ("since", "within")
 POOLS = ("turn", "position", "free", "groups", "size", "mark")
 State = dict[str, Any]
 
@@ -60,9 +59,7 @@ def state(learner: Learner) -> State:
     out["whole"] = learner.queue is None
     if learner.pools is not None:
         out |= {f"pools.{name}": getattr(learner.pools, name) for name in POOLS}
-    for name in SLACKS:
-        seen = getattr(learner, name).seen
-        out[f"slack.{name}"] = np.array(seen).reshape(len(seen), learner.settings.problems)
+    out["drift"] = np.array(learner.drift.seen).reshape(len(learner.drift.seen), learner.settings.problems)
     out |= {f"working.{name}": array for name, array in s.working._asdict().items()}
     out |= _cache("cache", s.cache)
     if s.store is not None:
@@ -106,8 +103,7 @@ def restore(settings: Settings, state: State) -> Learner:
         for name in POOLS:
             setattr(learner.pools, name, state[f"pools.{name}"])
         learner.pools.mark = learner.pools.mark.copy()
-    for name in SLACKS:
-        getattr(learner, name).seen = list(state[f"slack.{name}"].copy())
+    learner.drift.seen = list(state["drift"].copy())
     s.working = type(s.working)(*(state[f"working.{name}"].copy() for name in s.working._fields))
     s.cache = _read_cache("cache", state)
     if "store.kind" in state:
