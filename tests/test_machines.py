@@ -20,6 +20,8 @@ from dasksvm.solver.selection import RandomOrder
 from tests.clusters import cluster, digest, history
 from tests.test_multiclass_core import Problem
 
+# Every kind of step compiles anew: a minute where nothing is cached.
+pytestmark = pytest.mark.slow
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": "one pass is not the optimum; scikit-learn excuses its SVC and SGD",
     "check_sample_weight_equivalence_on_sparse_data": "one pass is not the optimum; scikit-learn excuses its SVC and SGD",
