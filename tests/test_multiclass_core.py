@@ -40,6 +40,8 @@ from dasksvm.solver.multiclass.working import (
 from dasksvm.solver.working import live_places, take_place
 from tests.helpers import kernel_matrix
 
+# Each machine compiles its own code: half a minute where nothing is cached.
+pytestmark = pytest.mark.slow
 D = 4
 KINDS: dict[str, Machine] = {
     "ww": machine("ww", D),
