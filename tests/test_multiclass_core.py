@@ -14,6 +14,7 @@ from dasksvm.solver.batch import FIELDS, Batch
 from dasksvm.solver.cache import PAGE, empty_cache, enter_rows, write_rows
 from dasksvm.solver.multiclass import schedule, steps
 from dasksvm.solver.multiclass.block import solve_block
+from dasksvm.solver.multiclass.gains import First, best_extreme
 from dasksvm.solver.multiclass.moves import load_of
 from dasksvm.solver.multiclass.pairs import gain, increase, solve_box, solve_one, solve_simplex
 from dasksvm.solver.multiclass.scan import violation
@@ -429,6 +430,30 @@ def test_the_search_finds_the_largest_gain_of_those_that_may_move(kind: Machine)
         best = max(gains.values())
         j = int(np.flatnonzero(online.place == place)[0])
         assert gains[j, q] == pytest.approx(best, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["ww", "cs", "llw", "absolute max, free sum"])
+def test_the_best_extreme_has_the_largest_gain_of_algorithm_4(name: str) -> None:
+    kind, n, i = KINDS[name], 40, 5
+    rng = np.random.default_rng(2)
+    kernel = kernel_matrix("rbf", *(rng.normal(size=(2, n, 3))), 0.3, 0, 0)
+    label, classes = rng.integers(0, D, n), rng.integers(0, D, n)
+    classes = np.where(classes == label, (classes + 1) % D, classes)
+    gradient = rng.normal(size=n) * (rng.random(n) < 0.7)
+    diagonal = rng.uniform(1.0, 1.5, n)
+    for p in {0, 1, 2, 3} - {int(label[i])}:
+        y = int(label[i])
+        q_ii = coupling(kind, y, p, y, p) * diagonal[i]
+        gains = np.zeros(n)
+        for a in range(n):
+            z, c = int(label[a]), int(classes[a])
+            if gradient[a] != 0.0 and (a, c) != (i, p):
+                pair = coupling(kind, y, p, z, c) * kernel[i, a], coupling(kind, z, c, z, c) * diagonal[a]
+                gains[a] = 2 * (gain(0.7, gradient[a], q_ii, *pair) - gain(0.7, 0.0, q_ii, 0.0, 0.0))
+        first, out = First(p, y, 0.7, q_ii), np.empty(n, np.float32)
+        best, lane, q = best_extreme(kind, first, i, gradient, classes, label, kernel[i], diagonal, out)
+        assert best == pytest.approx(gains.max(), rel=1e-4)
+        assert (lane, q) == (gains.argmax(), classes[gains.argmax()])
 
 
 @every_machine

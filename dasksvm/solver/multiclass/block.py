@@ -1,14 +1,44 @@
-"""S2DO on the problem restricted to some patterns, with their kernel matrix at hand (paper 5, algorithm 3, section 5.2.1)."""
+"""S2DO on the problem restricted to some patterns, with their kernel matrix at hand (paper 5, algorithm 3, section 5.2.1).
 
-from typing import Any
+A step changes the scores of four classes at most, so that each pattern's extremes are kept from step to step. The partner of a
+variable (i, p) is chosen among those of class p and of i's own class, and each pattern's extremes: M is the same for all other
+classes of a pattern, and so is the gain but for the gradient.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.multiclass.gains import First, best_partner
+from dasksvm.solver.multiclass.gains import First, best_extreme, best_partner
 from dasksvm.solver.multiclass.moves import load_of, move_pair, shift
-from dasksvm.solver.multiclass.scan import exchanges, extremes, gradient, limits, pattern, singles, steepest, where
-from dasksvm.solver.multiclass.structure import coupling
+from dasksvm.solver.multiclass.scan import bases, exchanges, gradient, limits, pattern, singles, steepest, where
+from dasksvm.solver.multiclass.structure import coupling, nu
+
+
+class Problem(NamedTuple):
+    """The problem of B patterns of d classes: see `solve_block`; `load` of shape (B,) as in `moves.load_of`."""
+
+    kernel: Any
+    diagonal: Any
+    alpha: Any
+    score: Any
+    mean: Any
+    label: Any
+    bound: Any
+    load: Any
+
+
+class Peaks(NamedTuple):
+    """Of each pattern the class with the largest score that may rise, and the smallest that may fall (-1: none), shape (B,).
+
+    Not of its own class, whose variable `total` machines have; `top` and `bottom` are those scores (-inf, inf).
+    """
+
+    rise: Any
+    top: Any
+    fall: Any
+    bottom: Any
 
 
 @njit()
@@ -46,11 +76,14 @@ def solve_block(
     load = np.empty(size)
     for a in range(size):
         load[a] = load_of(machine, alpha, bound, a)
-    diagonal = np.diag(kernel).astype(np.float64)
-    base, limit_of, top, bottom = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    b = Problem(kernel, np.diag(kernel).astype(np.float64), alpha, score, mean, label, bound, load)
+    peaks = Peaks(np.empty(size, np.int64), np.empty(size), np.empty(size, np.int64), np.empty(size))
+    _renew(machine, b, peaks, np.ones(size, np.bool_))
+    base, top, bottom = np.empty(size), np.empty(size), np.empty(size)
     single, pair, gained = np.empty(size), np.empty(size), np.empty(size, np.float32)
     for step in range(limit):
-        extremes(machine, alpha, score, mean, label, bound, 0, False, base, limit_of, top, bottom)
+        bases(machine, score, mean, label, 0, base)
+        _gradients(machine, b, peaks, base, top, bottom)
         most = singles(machine.shared, top, bottom, load, bound, single)
         along, loose = 0.0, 0.0
         if machine.shared:
@@ -64,60 +97,121 @@ def solve_block(
             p, j, q = found.rise, i, found.fall
         else:
             _, p = steepest(found, machine.shared and load[i] >= bound[i])
-            # Vectorised and plain gradients differ by rounding: at a target of 0 nothing may be left.
+            # Two ways to a gradient differ by rounding: at a target of 0 nothing may be left.
             if p < 0:
                 return step
-            y = label[i]
-            g = gradient(machine, score, mean, label, i, p)
-            first = First(p, y, g, coupling(machine, y, p, y, p) * diagonal[i])
-            limits(machine, load, bound, limit_of)
-            _, j, q = best_partner(
-                machine,
-                first,
-                alpha,
-                score,
-                base,
-                label,
-                limit_of,
-                0,
-                kernel[i],
-                diagonal,
-                False,
-                i,
-                gained,
-            )
-            j = max(j, 0)
-        _step(machine, kernel, alpha, score, mean, label, bound, load, i, p, j, q)
+            j, q = _partner(machine, b, peaks, base, top, bottom, i, p, gained)
+        _step(machine, b, peaks, i, p, j, q)
     return limit
 
 
 @njit()
-def _step(
-    machine: Any,
-    kernel: Any,
-    alpha: Any,
-    score: Any,
-    mean: Any,
-    label: Any,
-    bound: Any,
-    load: Any,
-    i: int,
-    p: int,
-    j: int,
-    q: int,
-) -> None:  # pragma: no cover
-    g_i = gradient(machine, score, mean, label, i, p)
-    g_j = gradient(machine, score, mean, label, j, q) if q >= 0 else 0.0
-    k_ii, k_jj, k_ij = np.float64(kernel[i, i]), np.float64(kernel[j, j]), np.float64(kernel[i, j])
-    mu_i, mu_j, _ = move_pair(machine, alpha, load, label, bound, i, p, g_i, k_ii, j, q, g_j, k_jj, k_ij)
-    shift(
-        machine,
-        score,
-        mean,
-        0,
-        len(label),
-        kernel[i],
-        kernel[j],
-        (label[i], p, mu_i),
-        (label[j], max(q, 0), mu_j),
+def _renew(machine: Any, b: Any, peaks: Any, stale: Any) -> None:  # pragma: no cover
+    """Look for the extremes of the patterns that are marked; ties go to the lowest class."""
+    alpha, score, label, bound = b.alpha, b.score, b.label, b.bound
+    rises, tops, falls, bottoms = peaks.rise, peaks.top, peaks.fall, peaks.bottom
+    shared, classes = machine.shared, machine.classes
+    for a in range(len(stale)):
+        if not stale[a]:
+            continue
+        rise, top, fall, bottom, limit = -1, -np.inf, -1, np.inf, np.inf if shared else bound[a]
+        for c in range(classes):
+            value, held = score[c, a], alpha[c, a]
+            up = (held < limit) & (c != label[a]) & (value > top)
+            rise, top = (c, value) if up else (rise, top)
+            down = (held > 0.0) & (c != label[a]) & (value < bottom)
+            fall, bottom = (c, value) if down else (fall, bottom)
+        rises[a], tops[a], falls[a], bottoms[a] = rise, top, fall, bottom
+
+
+@njit()
+def _refresh(machine: Any, b: Any, peaks: Any, c: int, stale: Any) -> None:  # pragma: no cover
+    """Take in that the scores of a class moved; mark the patterns whose extreme it was and is no more."""
+    alpha, score, label, bound = b.alpha, b.score, b.label, b.bound
+    rises, tops, falls, bottoms = peaks.rise, peaks.top, peaks.fall, peaks.bottom
+    shared = machine.shared
+    for a in range(len(stale)):
+        value = score[c, a]
+        top, bottom = tops[a], bottoms[a]
+        was_top, was_bottom = rises[a] == c, falls[a] == c
+        if not (was_top | was_bottom | (value > top) | (value < bottom)) or label[a] == c:
+            continue
+        held = alpha[c, a]
+        if was_top:
+            stale[a] = stale[a] or value < top
+            tops[a] = value
+        elif value > top and (shared or held < bound[a]):
+            rises[a], tops[a] = c, value
+        if was_bottom:
+            stale[a] = stale[a] or value > bottom
+            bottoms[a] = value
+        elif value < bottom and held > 0.0:
+            falls[a], bottoms[a] = c, value
+
+
+@njit()
+def _gradients(machine: Any, b: Any, peaks: Any, base: Any, top: Any, bottom: Any) -> None:  # pragma: no cover
+    """Write the largest gradient that may rise and the smallest that may fall of each pattern, its own class among them."""
+    slope, tops, bottoms = 0.5 if machine.relative else 1.0, peaks.top, peaks.bottom
+    for a in range(len(base)):
+        top[a] = base[a] + slope * tops[a]
+        bottom[a] = base[a] + slope * bottoms[a]
+    if machine.total:
+        alpha, score, label, bound = b.alpha, b.score, b.label, b.bound
+        for a in range(len(base)):
+            y = label[a]
+            g, held = 2.0 - base[a] - slope * score[y, a], alpha[y, a]
+            top[a] = max(top[a], g) if machine.shared or held < bound[a] else top[a]
+            bottom[a] = min(bottom[a], g) if held > 0.0 else bottom[a]
+
+
+@njit()
+def _partner(
+    machine: Any, b: Any, peaks: Any, base: Any, top: Any, bottom: Any, i: int, p: int, out: Any
+) -> Any:  # pragma: no cover
+    """Choose the variable that adds most to the gain of (i, p); its pattern and class, or i and -1 where none adds anything.
+
+    `top` and `bottom`, the gradients of the extremes, are written over.
+    """
+    y, row, limit = b.label[i], b.kernel[i], np.empty(len(base))
+    first = First(
+        p, y, gradient(machine, b.score, b.mean, b.label, i, p), coupling(machine, y, p, y, p) * b.diagonal[i]
     )
+    limits(machine, b.load, b.bound, limit)
+    if machine.total:
+        classes = np.arange(machine.classes)
+    else:
+        classes = np.array([p, y]) if machine.relative else np.array([p])
+    best, j, q = best_partner(
+        machine, first, classes, b.alpha, b.score, base, b.label, limit, 0, row, b.diagonal, False, i, out
+    )
+    if not machine.total:
+        for a in range(len(base)):
+            top[a] = top[a] if (top[a] > 0.0) & (limit[a] > 0.0) else 0.0
+            bottom[a] = min(bottom[a], 0.0)
+        for rising in (True, False):
+            of, who = (top, peaks.rise) if rising else (bottom, peaks.fall)
+            most, a, c = best_extreme(machine, first, i, of, who, b.label, row, b.diagonal, out)
+            if most > best:
+                best, j, q = most, a, c
+    return (j, q) if q >= 0 else (i, -1)
+
+
+@njit()
+def _step(machine: Any, b: Any, peaks: Any, i: int, p: int, j: int, q: int) -> None:  # pragma: no cover
+    """Solve the problem of two variables, or of (i, p) alone where q < 0, and move scores and extremes."""
+    g_i = gradient(machine, b.score, b.mean, b.label, i, p)
+    g_j = gradient(machine, b.score, b.mean, b.label, j, q) if q >= 0 else 0.0
+    k_ij = np.float64(b.kernel[i, j])
+    y, z, c = b.label[i], b.label[j], max(q, 0)
+    mu_i, mu_j, _ = move_pair(
+        machine, b.alpha, b.load, b.label, b.bound, i, p, g_i, b.diagonal[i], j, q, g_j, b.diagonal[j], k_ij
+    )
+    size = len(b.label)
+    shift(machine, b.score, b.mean, 0, size, b.kernel[i], b.kernel[j], (y, p, mu_i), (z, c, mu_j))
+    stale = np.zeros(size, np.bool_)
+    stale[i] = stale[j] = True
+    for m in range(machine.classes):
+        if nu(machine, y, p, m) * mu_i != 0.0 or nu(machine, z, c, m) * mu_j != 0.0:
+            _refresh(machine, b, peaks, m, stale)
+    _renew(machine, b, peaks, stale)

@@ -1,4 +1,4 @@
-"""The gain of each variable as the partner of a given one, for a run of patterns, class by class (paper 5, algorithm 4)."""
+"""The gain of each variable as the partner of a given one, for a run of patterns (paper 5, algorithm 4)."""
 
 from typing import Any, NamedTuple
 
@@ -22,10 +22,22 @@ class First(NamedTuple):
     curvature: float
 
 
+@njit(inline=True, fastmath={"contract"})
+def _added(g: float, q_ij: Any, q_jj: Any, per_unit: Any, share: Any) -> Any:  # pragma: no cover
+    """Give what a variable adds to the gain of the first, twice, in float32."""
+    least, floor = np.float32(LEAST_CURVATURE), FLAT32 * q_jj
+    rest = np.float32(g) - per_unit * q_ij
+    curvature = q_jj - share * q_ij * q_ij
+    curvature = curvature if curvature > floor else floor
+    curvature = curvature if curvature > least else least
+    return rest * rest / curvature
+
+
 @njit(fastmath={"contract"})
 def best_partner(
     machine: Any,
     first: Any,
+    classes: Any,
     alpha: Any,
     score: Any,
     base: Any,
@@ -38,15 +50,15 @@ def best_partner(
     lane: int,
     out: Any,
 ) -> Any:  # pragma: no cover
-    """Find the variable of the run from `start` that adds most to the gain of the first, which is in `lane` (or elsewhere).
+    """Find the variable of some classes in the run from `start` that adds most to the gain of the first, which is in `lane`.
 
     The gain is that of `pairs.gain`, in float32, without the first one's own part, which is the same for all, and without
     the factor ½; only variables that may move along their own gradient count. `base` and `limit` (see `scan.bases` and
     `scan.limits`) are the run's. Returns the gain, the lane and the class; 0, -1 and -1 where none adds anything. Ties go to
-    the lowest class, then to the lowest place.
+    the first class, then to the lowest place.
     """
     count, total, slope = len(base), machine.total, 0.5 if machine.relative else 1.0
-    zero, least = np.float32(0.0), np.float32(LEAST_CURVATURE)
+    zero = np.float32(0.0)
     curved = first.curvature > LEAST_CURVATURE
     per_unit = np.float32(first.gradient / first.curvature if curved else 0.0)
     share = np.float32(1.0 / first.curvature if curved else 0.0)
@@ -54,7 +66,7 @@ def best_partner(
     y, p = first.label, first.c
     labels, self_kernel = label[start : start + count], diagonal[start : start + count]
     best, found, q = zero, -1, -1
-    for c in range(machine.classes):
+    for c in classes:
         coefficients, scores = alpha[c][start : start + count], score[c][start : start + count]
         skip = lane if c == p else -1
         other = (c + 1) % machine.classes
@@ -73,15 +85,55 @@ def best_partner(
             m = apart + (link if labels[a] == y else zero) - (link if labels[a] == p else zero)
             q_ij = (-m if mine else m) * np.float32(row[a])
             q_jj = (own if mine else others) * np.float32(self_kernel[a])
-            rest = np.float32(g) - per_unit * q_ij
-            curvature = q_jj - share * q_ij * q_ij
-            floor = FLAT32 * q_jj
-            curvature = curvature if curvature > floor else floor
-            curvature = curvature if curvature > least else least
-            gain = rest * rest / curvature if able else zero
+            gain = _added(g, q_ij, q_jj, per_unit, share) if able else zero
             out[a] = gain
             most = max(most, np.float32(gain).view(np.int32))
         largest = np.int32(most).view(np.float32)
         if largest > best:
             best, found, q = largest, where(out, largest), c
     return best, found, q
+
+
+@njit(fastmath={"contract"})
+def best_extreme(
+    machine: Any,
+    first: Any,
+    lane: int,
+    gradients: Any,
+    classes: Any,
+    label: Any,
+    row: Any,
+    diagonal: Any,
+    out: Any,
+) -> Any:  # pragma: no cover
+    """As `best_partner`, among one variable of each pattern: its class, not the pattern's own, and its gradient are given.
+
+    A gradient along which nothing may move is 0.
+    """
+    zero = np.float32(0.0)
+    curved = first.curvature > LEAST_CURVATURE
+    per_unit = np.float32(first.gradient / first.curvature if curved else 0.0)
+    share = np.float32(1.0 / first.curvature if curved else 0.0)
+    y, p = first.label, first.c
+    relative = machine.relative
+    link = np.float32(0.25 if relative else 1.0)
+    # Where neither label nor class is the first one's.
+    apart = np.float32(0.0 if relative or not machine.zero_sum else -1.0 / machine.classes)
+    own = np.float32(0.5 if relative else 1.0 + apart)
+    most = np.int32(0)
+    for a in range(len(out)):
+        z, c, g = label[a], classes[a], gradients[a]
+        m = apart + (link if c == p else zero)
+        m = m + (
+            (link if z == y else zero) - (link if c == y else zero) - (link if z == p else zero) if relative else zero
+        )
+        q_ij, q_jj = m * np.float32(row[a]), own * np.float32(diagonal[a])
+        able = (g != 0.0) & ((a != lane) | (c != p))
+        gain = _added(g, q_ij, q_jj, per_unit, share) if able else zero
+        out[a] = gain
+        most = max(most, np.float32(gain).view(np.int32))
+    best = np.int32(most).view(np.float32)
+    if best == zero:
+        return zero, -1, -1
+    found = where(out, best)
+    return best, found, classes[found]

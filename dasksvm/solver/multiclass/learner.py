@@ -16,8 +16,8 @@ from dasksvm.solver.multiclass.schedule import initial_gains, seeded
 from dasksvm.solver.multiclass.structure import coefficients
 from dasksvm.solver.settings import Settings
 
-# Patterns that the batch solver takes in before it solves.
-LEAST_HELD = 4096
+# Patterns that the batch solver takes in before it solves, and how far before it takes in more.
+LEAST_HELD, COARSE = 4096, 0.3
 
 
 class MachineLearner(Learner):
@@ -58,6 +58,9 @@ class MachineLearner(Learner):
         held = self._held()
         new = int(self.expansion.working.count[0]) - held
         return self.rules.steps == 1 and new >= min(max(LEAST_HELD, held), self.settings.rules.max_support)
+
+    def _tau(self) -> float:
+        return max(super()._tau(), COARSE) if self.paused and not self.stopped else super()._tau()
 
     def _finished_alpha(self) -> NDArray[np.float64] | None:
         return self.finishing[-1].alpha if self.finishing else None

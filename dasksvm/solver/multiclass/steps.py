@@ -181,6 +181,7 @@ def second_variable(
         most, lane, c = best_partner(
             machine,
             first,
+            range(machine.classes),
             w.alpha,
             w.score,
             base[:n],
