@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.cache import RowCache, empty_cache, present
+from dasksvm.solver.cache import PAGE, RowCache, empty_cache, present
 from dasksvm.solver.directions import block_extremes, find, gains_down, shift_block, snapped, step_length
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Floats, Ints
@@ -26,6 +26,8 @@ INNER_SHARE = 0.1
 INNER_STEPS = 100
 # Rounds after which one is stuck.
 STALLED = 50
+# Of a gradient, relative to the sum that it is.
+ROUNDING = 16 * np.finfo(np.float64).eps
 # Rounds between two looks at who can be left out; the share that may stay at most.
 SHRINK_ROUNDS, SHRINK_SHARE = 8, 0.75
 STATE = (
@@ -34,6 +36,7 @@ STATE = (
     "alpha",
     "g",
     "dual",
+    "gain",
     "steps",
     "rounds",
     "active",
@@ -42,26 +45,23 @@ STATE = (
     "chosen",
     "newest",
     "_lacking",
-    "_known_places",
-    "_known_values",
 )
 
 
 class Stall:
     """Tells when there is nothing to gain but rounding: violations below it would be chased for ever."""
 
-    def __init__(self, dual: float = -np.inf, violation: float = np.inf, rounds: float = 0.0) -> None:
-        self.dual, self.violation, self.rounds = dual, violation, rounds
+    def __init__(self, violation: float = np.inf, rounds: float = 0.0) -> None:
+        self.violation, self.rounds = violation, rounds
 
     def state(self) -> NDArray[np.float64]:
         """Give what makes it again."""
-        return np.array([self.dual, self.violation, self.rounds])
+        return np.array([self.violation, self.rounds])
 
-    def stuck(self, dual: float, violation: float) -> bool:
-        """Take in a round: the dual rises, or the violation falls, or neither has for long."""
-        better = dual > self.dual or violation < self.violation
-        self.rounds = 0 if better else self.rounds + 1
-        self.dual, self.violation = max(self.dual, dual), min(self.violation, violation)
+    def stuck(self, gained: bool, violation: float) -> bool:
+        """Take in a round: the dual rose beyond rounding, or the violation fell, or neither has happened for long."""
+        self.rounds = 0 if gained or violation < self.violation else self.rounds + 1
+        self.violation = min(self.violation, violation)
         return self.rounds > STALLED
 
 
@@ -86,6 +86,7 @@ class Finishing:
         self.upper = working.upper[problem, :places]
         self.member = working.member[problem, :places]
         self.steps = self.rounds = 0
+        self.gain = 0.0
         self.stall = Stall()
         self.correct(self.g, working.sign[problem, :places])
         # Who is in play, and their rows, once others are left out; of those, in which wave they went, and α before each wave.
@@ -97,8 +98,6 @@ class Finishing:
         self._lacking: Ints = np.zeros(0, np.int64)
         self.chosen: Ints = np.zeros(0, np.int64)
         self.newest: Ints = np.zeros(0, np.int64)
-        self._known_places: Ints = np.zeros(0, np.int64)
-        self._known_values: Floats = np.zeros((0, 0))
 
     def movable(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Tell which members may rise and which may fall."""
@@ -115,7 +114,9 @@ class Finishing:
         if self.rounds > 0 and self.rounds % SHRINK_ROUNDS == 0:
             self._shrink(expansion)
         top, bottom = self.extremes()
-        ended = self.stall.stuck(self.dual, top - bottom) or not top - bottom > self.tau
+        # Gradients are sums as large as the dual is; what their rounding seems to gain is its square.
+        gained = bool(self.gain > (ROUNDING * self.dual) ** 2)
+        ended = self.stall.stuck(gained, top - bottom) or not top - bottom > self.tau
         if ended and self.cache is not None:
             self._bring_back(expansion)
             self.stall = Stall()
@@ -159,8 +160,8 @@ class Finishing:
     def solve(self, expansion: Expansion) -> None:
         """Solve the problem of the working set and move the gradients of the members in play."""
         chosen = self.chosen
-        values = known_square(expansion, chosen, self.newest, self._known_places, self._known_values)
-        self._known_places, self._known_values = chosen, values
+        values = square(self._rows(expansion), np.searchsorted(self.active, chosen))
+        np.fill_diagonal(values, expansion.working.diagonal[chosen])
         before, gradients = self.alpha[chosen], self.g[chosen]
         alpha = before.copy()
         top, bottom = self.extremes()
@@ -179,7 +180,8 @@ class Finishing:
         g = self.g[self.active]
         expansion.shift(self._rows(expansion), np.searchsorted(self.active, chosen[moved]), amounts, g)
         self.g[self.active] = g
-        self.dual += 0.5 * float(amounts @ (gradients[moved] + self.g[chosen[moved]]))
+        self.gain = 0.5 * float(amounts @ (gradients[moved] + self.g[chosen[moved]]))
+        self.dual += self.gain
 
     def _shrink(self, expansion: Expansion) -> None:
         """Leave out the members at a bound that are beyond both extremes, where that makes a difference."""
@@ -230,20 +232,6 @@ class Finishing:
         self.stall = Stall(*state["stalled"])
 
 
-def known_square(expansion: Expansion, chosen: Ints, newest: Ints, known_places: Ints, known_values: Floats) -> Floats:
-    """Kernel values of a working set; those among its older half are known from the round before."""
-    members, slots = expansion.members(), expansion.order()
-    values = np.empty((len(chosen), len(chosen)), members.dtype)
-    new = np.flatnonzero(np.isin(chosen, newest))
-    old = np.flatnonzero(~np.isin(chosen, newest))
-    among = members.take(slots[chosen])
-    _fill_square(values, new, expansion.kernel.tile(among.take(new), among))
-    if len(old):
-        _copy_square(values, old, known_values, np.searchsorted(known_places, chosen[old]))
-    np.fill_diagonal(values, expansion.working.diagonal[chosen])
-    return values
-
-
 def _largest(key: NDArray[np.float64], places: Ints, count: int) -> Ints:
     if len(places) <= count:
         return places
@@ -263,21 +251,15 @@ def present_rows(cache: Any, places: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def _fill_square(values: Any, new: Any, rows: Any) -> None:  # pragma: no cover
-    """Write some rows of a symmetric matrix, and their columns."""
-    for at in range(len(new)):
-        values[new[at]] = rows[at]
-    for start in range(0, len(values), 16):
-        for at in range(len(new)):
-            for a in range(start, min(start + 16, len(values))):
-                values[a, new[at]] = rows[at, a]
-
-
-@njit()
-def _copy_square(values: Any, to: Any, source: Any, of: Any) -> None:  # pragma: no cover
-    for a in range(len(to)):
-        for b in range(len(to)):
-            values[to[a], to[b]] = source[of[a], of[b]]
+def square(cache: Any, places: Any) -> Any:  # pragma: no cover
+    """Give the kernel values of some members, whose rows are present, with each other."""
+    values = np.empty((len(places), len(places)), cache.pages.dtype)
+    pages, table = cache.pages, cache.table
+    for a in range(len(places)):
+        place = places[a]
+        for b in range(len(places)):
+            values[a, b] = pages[table[place, places[b] // PAGE], places[b] % PAGE]
+    return values
 
 
 @njit()

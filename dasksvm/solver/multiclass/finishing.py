@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.features import Floats, Ints
-from dasksvm.solver.finishing import Stall, known_square, present_rows
+from dasksvm.solver.finishing import Stall, present_rows, square
 from dasksvm.solver.multiclass.block import solve_block
 from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.moves import loads
@@ -20,7 +20,7 @@ from dasksvm.solver.multiclass.structure import coefficients, dual, gradients
 WORKING_SET = 256
 INNER_SHARE = 0.3
 INNER_STEPS = 100
-STATE = ("alpha", "score", "steps", "rounds", "chosen", "newest", "_lacking", "_known_places", "_known_values")
+STATE = ("alpha", "score", "steps", "rounds", "best", "chosen", "newest", "_lacking")
 
 
 class Blocks:
@@ -43,12 +43,11 @@ class Blocks:
         self.score: NDArray[np.float64] = w.score[:, :places].copy()
         self.label, self.bound = w.label[:places], w.bound[:places]
         self.steps = self.rounds = 0
+        self.best = -np.inf
         self.stall = Stall()
         self.chosen: Ints = np.zeros(0, np.int64)
         self.newest: Ints = np.zeros(0, np.int64)
         self._lacking: Ints = np.zeros(0, np.int64)
-        self._known_places: Ints = np.zeros(0, np.int64)
-        self._known_values: Floats = np.zeros((0, 0))
 
     def violations(self) -> NDArray[np.float64]:
         """The largest derivative along a feasible direction of each pattern, at least 0."""
@@ -70,7 +69,9 @@ class Blocks:
         found = self.violations()
         if not found.max(initial=0.0) > self.tau:
             return False
-        if self.stall.stuck(self.dual(), float(found.max())):
+        dual = self.dual()
+        gained, self.best = dual > self.best, max(dual, self.best)
+        if self.stall.stuck(gained, float(found.max())):
             return False
         self.rounds += 1
         capacity = len(expansion.cache.pages) // expansion.cache.table.shape[1]
@@ -101,8 +102,8 @@ class Blocks:
     def solve(self, expansion: Patterns) -> None:
         """Solve the problem of the block and move the scores of all patterns."""
         chosen, plain = self.chosen, self.machine._replace(zero_sum=False)
-        values = known_square(expansion, chosen, self.newest, self._known_places, self._known_values)
-        self._known_places, self._known_values = chosen, values
+        values = square(expansion.cache, chosen)
+        np.fill_diagonal(values, expansion.working.diagonal[chosen])
         # NumPy gives columns in another order of memory, in which nothing is vectorised.
         before, alpha = self.alpha[:, chosen], np.ascontiguousarray(self.alpha[:, chosen])
         worst = self.violations()[chosen].max(initial=0.0)
