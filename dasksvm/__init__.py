@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ActiveLearner",
     "Dataset",
+    "GapSVC",
     "HeldOut",
     "KernelModel",
     "LaSVC",
@@ -22,6 +23,7 @@ __all__ = [
 _HOMES = {
     "ActiveLearner": "dasksvm.estimators.active",
     "Dataset": "dasksvm.data",
+    "GapSVC": "dasksvm.estimators.gap",
     "HeldOut": "dasksvm.callbacks",
     "KernelModel": "dasksvm.model",
     "LaSVC": "dasksvm.estimators",

@@ -97,7 +97,7 @@ class OnlineClassifier(KernelClassifier):
         epochs = self._passes()
         learner, examples, seed = self._prepare(problem, coding, epochs)
         order = RandomOrder(examples.source.chunks, seed)
-        learner.feed(order, first_of_each_class(order, examples, SEEDS))
+        learner.feed(order, self._seeds(order, examples))
         learner, history, timings = self._run(learner, examples, callbacks)
         if epochs == CONVERGED and not (learner.converged or learner.stopped):
             warnings.warn(
@@ -151,7 +151,7 @@ class OnlineClassifier(KernelClassifier):
         entries = getattr(self, "history_", [])
         try:
             order = RandomOrder(examples.source.chunks, seed, examples.base)
-            learner.feed(order, first_of_each_class(order, examples, SEEDS) if first else np.zeros(0, np.int64))
+            learner.feed(order, self._seeds(order, examples) if first else np.zeros(0, np.int64))
             learner, history, _ = self._run(learner, examples, ())
         except BaseException:
             self._forget()
@@ -199,6 +199,10 @@ class OnlineClassifier(KernelClassifier):
     @property
     def _pairwise(self) -> bool:
         return bool(self.decision_function_shape == "ovo")
+
+    def _seeds(self, order: RandomOrder, examples: Examples) -> Ints:
+        """What a run begins with, before its order: a few examples of each class."""
+        return first_of_each_class(order, examples, SEEDS)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(1 << 31))

@@ -22,6 +22,9 @@ class Outcome(NamedTuple):
 class Algorithm(ABC):
     """The steps of an online solver, and how it is finished."""
 
+    # What `Progress.delta` is.
+    measure = "delta"
+
     def more_state(self) -> dict[str, NDArray[Any]]:
         """Give the arrays, changed in place, that a subclass keeps beside the expansion."""
         return {}
@@ -58,10 +61,10 @@ class Algorithm(ABC):
     def _closed(self) -> bool:
         """Tell whether the finished expansion says all, or the whole set has to be looked at for the bias."""
 
-    @abstractmethod
     def _adopt(self) -> None:
-        """Give the finished coefficients to the expansion."""
+        """Give the finished coefficients to the expansion; for algorithms whose finishing can be followed by more."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _verify(self) -> float:
-        """Compute the gradients of the members in float64, and give the largest violation."""
+        """Compute the gradients of the members in float64, and give the largest violation; for the same algorithms."""
+        raise NotImplementedError

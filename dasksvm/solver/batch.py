@@ -6,6 +6,7 @@ have in common with S as rows of `rows` and, for the rows of the members, of `co
 problem at the end get places of their own.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ from dasksvm.solver.working import live_places
 
 # Fields of Batch.at
 CANDIDATE, STAGE, REPEAT, MISSING, STEPS, SEEN, PLACE, ENTERED, FIELDS = range(9)
+# How a run through a batch ends.
+DONE, ROW_MISSING, FULL = 0, 1, 2
 # Rows unused while S takes in as many members as it has places are dropped.
 STALE = 1
 # Lines to transpose, rows that take in columns, and rows whose sums are made, from which on a second thread is worth it.
@@ -218,6 +221,44 @@ def complete(
             for k in range(len(chosen)):
                 rows[k, v] = fresh[chosen[k], f]
                 columns[v, k] = fresh[chosen[k], f]
+
+
+def in_each_problem(expansion: Expansion, batch: Batch, run: Callable[[int], int]) -> bool:
+    """Run a batch through every problem, side by side where there are several; tell whether S is as large as it may be.
+
+    Parameters
+    ----------
+    expansion : Expansion
+    batch : Batch
+    run : callable
+        Goes on with a problem where it stopped; gives DONE, ROW_MISSING or FULL.
+    """
+    problems = len(batch.at)
+    codes = np.full(problems, ROW_MISSING)
+    halves = [*range(0, problems, 2), *range(1, problems, 2)]
+
+    def some(part: tuple[int, int]) -> None:
+        for p in halves[slice(*part)]:
+            codes[p] = run(p)
+
+    expansion.share(some, problems, 1)
+    for p in range(problems):
+        while codes[p] == ROW_MISSING:
+            expansion.compute_row(int(batch.at[p, MISSING]))
+            codes[p] = run(p)
+    return bool(np.any(codes == FULL))
+
+
+@njit()
+def usable(cache: Any, batch: Any, p: int, place: int) -> bool:  # pragma: no cover
+    """Tell whether a row is at hand; False, and at[p, MISSING] names it, if it must be computed."""
+    if place >= batch.base:
+        return True
+    batch.at[p, MISSING] = place
+    if cache.cached[place]:
+        cache.touched[place] = True
+        return True
+    return False
 
 
 @njit(inline=True)

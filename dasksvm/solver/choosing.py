@@ -84,12 +84,14 @@ def best_of_groups(
 
 def bias(view: View) -> NDArray[np.float64]:
     """The bias b of each problem (paper 1, equation 10); 0 while a class is missing."""
-    known = np.isfinite(view.top) & np.isfinite(view.bottom)
+    known = np.isfinite(view.top) & np.isfinite(view.bottom) & (not view.band)
     return np.where(known, (np.where(known, view.top, 0.0) + np.where(known, view.bottom, 0.0)) / 2, 0.0)
 
 
 def near_boundary(view: View) -> NDArray[np.float64]:
-    """1 + δ/2 of each problem: the distance from which on an example cannot enter S; inf while a class is missing."""
+    """The distance from which on an example cannot enter S, 1 + δ/2 where there is a bias; inf while a class is missing."""
+    if view.band:
+        return 1.0 - view.bottom
     known = np.isfinite(view.top) & np.isfinite(view.bottom)
     return np.where(known, 1.0 + (np.where(known, view.top, 0.0) - np.where(known, view.bottom, 0.0)) / 2, np.inf)
 

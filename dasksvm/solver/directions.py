@@ -64,6 +64,28 @@ def shift_block(
     return _number(top), _number(bottom)
 
 
+@njit(fastmath=SUMS)
+def shift_gap(
+    g: Any, alpha: Any, lower: Any, upper: Any, start: int, stop: int, rows: Any, i: int, of: int, step: float
+) -> Any:  # pragma: no cover
+    """Apply g ← g - λ K_i from `start` to `stop`; return the extremes and Σ max(A g, B g) - α g there.
+
+    Who may move is read from the box, which is needed anyway: [0, 0] where nobody is.
+    """
+    top, bottom, gap = LEAST_KEY, LARGEST_KEY, 0.0
+    for a in range(stop - start):
+        at = np.uintp(start + a)
+        value = g[at] - step * np.float64(rows[i, np.uintp(of + a)])
+        g[at] = value
+        now, low, high = alpha[at], lower[at], upper[at]
+        key = _key(value)
+        top = max(top, key if now < high else LEAST_KEY)
+        bottom = min(bottom, key if now > low else LARGEST_KEY)
+        rise, fall = high * value, low * value
+        gap += (rise if rise > fall else fall) - now * value
+    return _number(top), _number(bottom), gap
+
+
 @njit()
 def block_extremes(g: Any, up: Any, down: Any, start: int, stop: int) -> Any:  # pragma: no cover
     """Compute the largest gradient that may rise and the smallest that may fall, from `start` to `stop`."""

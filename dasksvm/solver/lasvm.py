@@ -11,17 +11,19 @@ import numpy as np
 
 from dasksvm.solver.batch import (
     CANDIDATE,
+    DONE,
     ENTERED,
-    MISSING,
+    FULL,
     PLACE,
     REPEAT,
+    ROW_MISSING,
     SEEN,
     STAGE,
     STEPS,
-    Batch,
     block_ends,
     kernel_value,
     row_part,
+    usable,
 )
 from dasksvm.solver.cache import PAGE
 from dasksvm.solver.directions import (
@@ -33,11 +35,10 @@ from dasksvm.solver.directions import (
     shift_block,
     step_length,
 )
-from dasksvm.solver.expansion import SEEDS, Expansion
+from dasksvm.solver.expansion import SEEDS
 from dasksvm.solver.jit import njit
 from dasksvm.solver.working import blatant, evict, insert, set_alpha
 
-DONE, ROW_MISSING, FULL = 0, 1, 2
 NEW, PROCESS, REPROCESS = 0, 1, 2
 
 
@@ -49,32 +50,6 @@ class Rules(NamedTuple):
     delta_max: float
     second_order: bool
     max_support: int
-
-
-def process(expansion: Expansion, batch: Batch, rules: Rules) -> bool:
-    """Process a batch in every problem, side by side where there are several; tell whether S is as large as it may be.
-
-    Parameters
-    ----------
-    expansion : Expansion
-    batch : Batch
-    rules : Rules
-    """
-    w, cache = expansion.working, expansion.cache
-    problems = len(w.alpha)
-    codes = np.full(problems, ROW_MISSING)
-    halves = [*range(0, problems, 2), *range(1, problems, 2)]
-
-    def some(part: tuple[int, int]) -> None:
-        for p in halves[slice(*part)]:
-            codes[p] = run(w, cache, batch, rules, p)
-
-    expansion.share(some, problems, 1)
-    for p in range(problems):
-        while codes[p] == ROW_MISSING:
-            expansion.compute_row(int(batch.at[p, MISSING]))
-            codes[p] = run(w, cache, batch, rules, p)
-    return bool(np.any(codes == FULL))
 
 
 @njit()
@@ -146,18 +121,6 @@ def _waiting(w: Any, p: int, sign: float) -> int:  # pragma: no cover
     for z in range(w.count[p, 1]):
         count += w.sign[p, w.zeros[p, z]] == sign
     return count
-
-
-@njit()
-def _usable(cache: Any, batch: Any, p: int, place: int) -> bool:  # pragma: no cover
-    """Tell whether a row is at hand; False, and at[p, MISSING] names it, if it must be computed."""
-    if place >= batch.base:
-        return True
-    batch.at[p, MISSING] = place
-    if cache.cached[place]:
-        cache.touched[place] = True
-        return True
-    return False
 
 
 @njit()
@@ -237,7 +200,7 @@ def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> i
 @njit()
 def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool:  # pragma: no cover
     """Steps 3-5 of PROCESS for the candidate that entered last, at place k. False if a kernel row is missing."""
-    if not _usable(cache, batch, p, k):
+    if not usable(cache, batch, p, k):
         return False
     if w.sign[p, k] > 0:
         i, j = k, _partner_down(w, cache, batch, rules, p, k)
@@ -247,7 +210,7 @@ def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool
         partner = i
     if partner < 0 or w.g[p, i] - w.g[p, j] <= rules.tau:
         return True
-    if not _usable(cache, batch, p, partner):
+    if not usable(cache, batch, p, partner):
         return False
     _search(w, cache, batch, p, i, j)
     return True
@@ -260,11 +223,11 @@ def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pr
     j = lowest(w.bottom[p], w.g[p], w.down[p])
     if i < 0 or j < 0 or w.g[p, i] - w.g[p, j] <= rules.tau:
         return 0
-    if not _usable(cache, batch, p, i):
+    if not usable(cache, batch, p, i):
         return -1
     if rules.second_order:
         j = _partner_down(w, cache, batch, rules, p, i)
-    if not _usable(cache, batch, p, j):
+    if not usable(cache, batch, p, j):
         return -1
     _search(w, cache, batch, p, i, j)
     _evict_blatant(w, p)

@@ -210,7 +210,7 @@ class Learner(Algorithm):
         members = int(np.count_nonzero(self.expansion.working.holders))
         steps = self.steps + sum(now.steps for now in self.finishing)
         evaluations = self.evaluations + self.expansion.evaluations
-        return Progress(self.phase, self.epoch, self.seen, members, steps, delta, dual, evaluations)
+        return Progress(self.phase, self.epoch, self.seen, members, steps, delta, dual, evaluations, self.measure)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
         s = self.expansion
@@ -228,7 +228,8 @@ class Learner(Algorithm):
         self.paused |= self._pauses() and not self.stopped
         if self.pools is not None and plan.choice is not None:
             far = near_boundary(plan.view)[:, None]
-            moved = ((result.scored - batch.excess) / far).ravel()
+            with np.errstate(invalid="ignore"):  # inf - inf
+                moved = ((result.scored - batch.excess) / far).ravel()
             self.pools.settle(plan.rows, result.examples, result.sampled)
             assert s.store is not None
             room = self.settings.inflight_bytes / max(s.store.row_bytes(), 1.0)

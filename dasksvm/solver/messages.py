@@ -37,7 +37,7 @@ class View(Message):
         Slot of each place; a free place shows some slot, with α = 0.
     alpha : ndarray of float64, shape (P, V)
     top, bottom : ndarray of float64, shape (P,)
-        Largest gradient that may rise, smallest that may fall.
+        Largest gradient that may rise, smallest that may fall; with `band` the ends of the band.
     wants : ndarray of bool, shape (P, 2)
         Whether examples of the negative and the positive side are wanted while the other side is missing.
     slack : ndarray of float64, shape (P,)
@@ -45,6 +45,8 @@ class View(Message):
     tau : float
     machine : Machine or None
         The multi-class machine whose α, one row a class, these are; None for two-class problems.
+    band : bool
+        Whether there is no bias, and an example enters where 1 - y f lies between `bottom` and `top`.
     """
 
     version: int
@@ -58,6 +60,7 @@ class View(Message):
     slack: NDArray[np.float64]
     tau: float
     machine: Machine | None = None
+    band: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,9 +214,11 @@ class Progress:
     members, steps : int
         Size of S; direction searches.
     delta, dual : ndarray of float64, shape (P,)
-        Uncertainty of the bias (paper 1, equation 10); dual objective, from the working gradients.
+        What `measure` says; dual objective, from the working gradients.
     evaluations : int
         Kernel values computed.
+    measure : {"delta", "gap"}
+        The uncertainty of the bias (paper 1, equation 10), or the largest violation of a machine; the gap of the members.
     """
 
     phase: str
@@ -224,6 +229,7 @@ class Progress:
     delta: NDArray[np.float64]
     dual: NDArray[np.float64]
     evaluations: int
+    measure: str = "delta"
 
     def as_dict(self) -> dict[str, Any]:
         """Give the entry of `history_`: scalars for one problem, lists for several."""
@@ -233,7 +239,7 @@ class Progress:
             "epoch": self.epoch,
             "seen": self.seen,
             "support_vectors": self.members,
-            "delta": float(self.delta[0]) if alone else self.delta.tolist(),
+            self.measure: float(self.delta[0]) if alone else self.delta.tolist(),
             "dual": float(self.dual[0]) if alone else self.dual.tolist(),
             "steps": self.steps,
             "kernel_evaluations": self.evaluations,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from dasksvm.solver.gap import GapRules
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.multiclass.online import Rules as Steps
@@ -23,6 +24,8 @@ class Settings:
         A multi-class machine, and not two-class problems.
     steps : Rules or None
         Of a machine's online iterations.
+    gap : GapRules or None
+        Of LASVM-G and its kin: no bias, one coefficient at a time.
     seed : int
         Of the random choices among a machine's steps.
     epochs : int
@@ -54,4 +57,5 @@ class Settings:
     selection: Selection
     machine: Machine | None = None
     steps: Steps | None = None
+    gap: GapRules | None = None
     seed: int = 0

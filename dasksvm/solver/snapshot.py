@@ -33,6 +33,7 @@ SCALARS = (
     "paused",
 )
 POOLS = ("turn", "position", "free", "groups", "size", "mark")
+VIEW = ("version", "alpha", "top", "bottom", "wants", "slack", "tau", "band")
 State = dict[str, Any]
 
 
@@ -156,7 +157,7 @@ def _plan(plan: ScorePlan | RowsPlan) -> State:
     if isinstance(plan, RowsPlan):
         return {"slots": plan.slots, "order": plan.order, **_features("members", plan.members)}
     view = plan.view
-    out = {name: getattr(view, name) for name in ("version", "alpha", "top", "bottom", "wants", "slack", "tau")}
+    out = {name: getattr(view, name) for name in VIEW}
     out["rows"] = plan.rows
     if plan.choice is not None:
         out |= {f"choice.{name}": value for name, value in asdict(plan.choice).items()}
@@ -171,7 +172,7 @@ def _read_plan(sequence: int, state: State, machine: Machine | None) -> ScorePla
         assert members is not None
         return RowsPlan(sequence, state["slots"], members, state["order"])
     order = np.arange(state["alpha"].shape[1])
-    published = {name: state[name] for name in ("version", "alpha", "top", "bottom", "wants", "slack", "tau")}
+    published = {name: state[name] for name in VIEW}
     view = View(generation=-1 - sequence, members=members, order=order, machine=machine, **published)
     choice = {name.removeprefix("choice."): value for name, value in state.items() if name.startswith("choice.")}
     return ScorePlan(sequence, state["rows"], view, Choice(**choice) if choice else None)

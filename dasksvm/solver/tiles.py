@@ -69,10 +69,12 @@ def score(
 
 
 def excess(view: View, codes: Ints, sign: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far examples violate, shape (P, m): with the extreme members, or in some variable of a machine."""
+    """How far examples violate, shape (P, m): with the extreme members, in some variable of a machine, or within a band."""
     if view.machine is not None:
         worst: NDArray[np.float64] = gradients(view.machine, margins, codes).max(axis=0)[None]
         return worst
+    if view.band:
+        return within(1.0 - sign * margins, view.top, view.bottom)
     return violated(sign, sign - margins, view.top, view.bottom, view.wants)
 
 
@@ -89,6 +91,12 @@ def violated(
         return found
     wanted = np.where(sign > 0, wants[:, 1:], wants[:, :1])
     return np.where(np.isinf(found), np.where(wanted, np.inf, -np.inf), found)
+
+
+def within(lacking: NDArray[np.float64], top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far inside a band 1 - y f of examples lies, shape (P, m)."""
+    found: NDArray[np.float64] = np.minimum(lacking - bottom[:, None], top[:, None] - lacking)
+    return found
 
 
 def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map = map) -> MemberRows:

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from dasksvm.solver import lasvm
 from dasksvm.solver.algorithm import Outcome
-from dasksvm.solver.batch import Batch
+from dasksvm.solver.batch import Batch, in_each_problem
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.finishing import Finishing
 from dasksvm.solver.learner import Learner
@@ -24,7 +24,8 @@ class TwoClassLearner(Learner):
         return Expansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
     def _run(self, batch: Batch) -> bool:
-        return lasvm.process(self.expansion, batch, self.settings.rules)
+        s, rules = self.expansion, self.settings.rules
+        return in_each_problem(s, batch, lambda p: lasvm.run(s.working, s.cache, batch, rules, p))
 
     def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         w = self.expansion.working

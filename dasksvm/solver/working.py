@@ -109,28 +109,47 @@ def dual_objective(working: Working) -> NDArray[np.float64]:
 @njit()
 def set_alpha(w: Any, p: int, place: int, value: float) -> None:  # pragma: no cover
     """Write a coefficient, snapped to its box, and what follows from it."""
-    low, high = w.lower[p, place], w.upper[p, place]
-    value = snapped(value, low, high)
-    w.alpha[p, place] = value
-    w.up[p, place] = value < high
-    w.down[p, place] = value > low
-    at = w.zero_at[p, place]
-    if value == 0.0 and at < 0:
-        w.zero_at[p, place] = w.count[p, 1]
-        w.zeros[p, w.count[p, 1]] = place
-        w.count[p, 1] += 1
-    elif value != 0.0 and at >= 0:
-        _leave_zeros(w, p, place)
+    write_alpha(
+        w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p], w.zeros[p], w.zero_at[p], w.count[p], place, value
+    )
 
 
 @njit()
-def _leave_zeros(w: Any, p: int, place: int) -> None:  # pragma: no cover
-    at = w.zero_at[p, place]
-    w.count[p, 1] -= 1
-    last = w.zeros[p, w.count[p, 1]]
-    w.zeros[p, at] = last
-    w.zero_at[p, last] = at
-    w.zero_at[p, place] = -1
+def write_alpha(
+    alpha: Any,
+    lower: Any,
+    upper: Any,
+    up: Any,
+    down: Any,
+    zeros: Any,
+    zero_at: Any,
+    count: Any,
+    place: int,
+    value: float,
+) -> None:  # pragma: no cover
+    """`set_alpha` for one problem's arrays."""
+    low, high = lower[place], upper[place]
+    value = snapped(value, low, high)
+    alpha[place] = value
+    up[place] = value < high
+    down[place] = value > low
+    at = zero_at[place]
+    if value == 0.0 and at < 0:
+        zero_at[place] = count[1]
+        zeros[count[1]] = place
+        count[1] += 1
+    elif value != 0.0 and at >= 0:
+        _leave_zeros(zeros, zero_at, count, place)
+
+
+@njit()
+def _leave_zeros(zeros: Any, zero_at: Any, count: Any, place: int) -> None:  # pragma: no cover
+    at = zero_at[place]
+    count[1] -= 1
+    last = zeros[count[1]]
+    zeros[at] = last
+    zero_at[last] = at
+    zero_at[place] = -1
 
 
 @njit()
@@ -167,7 +186,7 @@ def evict(w: Any, p: int, place: int) -> None:  # pragma: no cover
     The block extremes are left alone: who is evicted is never an extreme of a block that still matters,
     or the extremes are computed again by the caller. The place is freed by `vacate`.
     """
-    _leave_zeros(w, p, place)
+    _leave_zeros(w.zeros[p], w.zero_at[p], w.count[p], place)
     w.member[p, place] = False
     w.up[p, place] = False
     w.down[p, place] = False

@@ -7,7 +7,20 @@ runs in the same way, with its own three steps.
 
 from typing import Any, NamedTuple
 
-from dasksvm.solver.batch import CANDIDATE, ENTERED, MISSING, PLACE, REPEAT, SEEN, STAGE, STEPS, Batch
+from dasksvm.solver.batch import (
+    CANDIDATE,
+    DONE,
+    ENTERED,
+    MISSING,
+    PLACE,
+    REPEAT,
+    ROW_MISSING,
+    SEEN,
+    STAGE,
+    STEPS,
+    Batch,
+    usable,
+)
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.jit import njit
 from dasksvm.solver.multiclass.schedule import draw, multiplier, next_adaptive, next_fixed, record
@@ -27,7 +40,6 @@ from dasksvm.solver.multiclass.steps import (
 from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.multiclass.working import evict, insert, random_member
 
-DONE, ROW_MISSING = 0, 1
 NEW, OLD = 0, 1
 # What a kernel value costs in values touched, a multiply-add counting a quarter: for each feature and class, and beside them.
 # Cheaper ones would leave the dual of a pass behind the paper's, whose kernel values were dear.
@@ -138,7 +150,7 @@ def _old(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any
     elif rules.larank:
         choice = larank_pair(w, machine, kind, random_member(w, schedule.number[0]))
         if choice.violation > rules.tau:
-            if not _usable(cache, batch, choice.place):
+            if not usable(cache, batch, 0, choice.place):
                 return False
             raised, moved = apply_line(w, cache, batch, machine, choice.place, choice.first, choice.second)
             _after(w, batch, choice.place)
@@ -150,11 +162,11 @@ def _old(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any
         touched = selection_cost(w, machine, kind, strategy, choice.second == SEARCH)
         if choice.violation > rules.tau:
             i, p, j, q = choice.place, choice.first, choice.place, choice.second
-            if not _usable(cache, batch, i):
+            if not usable(cache, batch, 0, i):
                 return False
             if q == SEARCH:
                 j, q = second_variable(w, cache, batch, machine, kind == TWO_OLD_SUPPORTS, i, p)
-                if q != ALONE and not _usable(cache, batch, j):
+                if q != ALONE and not usable(cache, batch, 0, j):
                     return False
             raised, moved = apply_pair(w, cache, batch, machine, i, p, j, q)
             _after(w, batch, i)
@@ -173,15 +185,3 @@ def _after(w: Any, batch: Any, place: int) -> None:  # pragma: no cover
         evict(w, place)
         if batch.at[0, PLACE] == place:
             batch.at[0, PLACE] = -1
-
-
-@njit()
-def _usable(cache: Any, batch: Any, place: int) -> bool:  # pragma: no cover
-    """Tell whether a row is at hand; False, and at[0, MISSING] names it, if it must be computed."""
-    if place >= batch.base:
-        return True
-    batch.at[0, MISSING] = place
-    if cache.cached[place]:
-        cache.touched[place] = True
-        return True
-    return False

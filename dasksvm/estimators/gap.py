@@ -1,0 +1,197 @@
+"""GapSVC: the gap-driven and robust online solvers of paper 2."""
+
+from typing import Any
+
+import numpy as np
+
+from dasksvm import config
+from dasksvm.data.coding import Coding
+from dasksvm.data.sources import Examples
+from dasksvm.estimators.lasvm import RULES as SHARED
+from dasksvm.estimators.lasvm import kernel_of
+from dasksvm.estimators.online import UNLIMITED, OnlineClassifier
+from dasksvm.estimators.parameters import NONE, Rule, either, integer, one_of, real
+from dasksvm.solver.features import Ints
+from dasksvm.solver.gap import GapRules
+from dasksvm.solver.lasvm import Rules
+from dasksvm.solver.selection import RANDOM, RandomOrder, Selection
+from dasksvm.solver.settings import Settings
+
+OWN = ("reprocess", "delta_max", "second_order", "finish")
+RULES: dict[str, Rule] = {
+    **{name: rule for name, rule in SHARED.items() if name not in OWN},
+    "variant": one_of("g", "nc", "i", "full"),
+    "ramp": real("(-inf, 1.0)", lambda v: v < 1),
+    "warmup": integer("[0, inf)", lambda v: v >= 0),
+    "allowance": integer("[0, inf)", lambda v: v >= 0),
+    "threshold": either(NONE, real("(0.0, inf)", lambda v: v > 0)),
+    "epochs": integer("[1, inf)", lambda v: v >= 1),
+    "max_support": either(NONE, integer("[1, inf)", lambda v: v >= 1)),
+}
+
+
+class GapSVC(OnlineClassifier):
+    """Support vector classifier trained online until the duality gap is small enough: LASVM-G and its kin (paper 2).
+
+    There is no bias. Each example is followed by as many steps as it takes to bring the gap between primal and dual of the
+    members within its own noise, so that the models on the way are good ones. With the ramp loss, examples that are
+    misclassified by far do not become support vectors: with noisy labels the model is much smaller, and often better.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Bound of the coefficients.
+    kernel : {"linear", "poly", "rbf", "sigmoid"}, default="rbf"
+    gamma : {"scale", "auto"} or float, default="scale"
+        γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · X.var()), "auto" 1 / n_features.
+    degree : int, default=3
+        Degree of poly.
+    coef0 : float, default=0.0
+        Constant of poly and sigmoid.
+    variant : {"g", "nc", "i", "full"}, default="g"
+        "g" is LASVM-G; "nc" LASVM-NC, with the ramp loss; "i" LASVM-I, which passes over the examples on the ramp's flat parts;
+        "full" FULL SVM, which never lets an example go, and is as large as the data.
+    ramp : float, default=-1.0
+        s, for "nc" and "i": examples with y f(x) < s are on the flat part of the loss (paper 2, equation 14).
+    warmup : int, default=200
+        Support vectors of a problem from which on the ramp matters.
+    allowance : int, default=200
+        Members without a coefficient that are kept (m of CLEAN), those next to the margin; "full" keeps all.
+    threshold : float, default=None
+        Bring the gap below this, and not below max(C, gap target): a small one gives the exact SVM of the members.
+    tol : float, default=1e-3
+        τ: gradients below it are left alone.
+    epochs : int, default=1
+        Passes over the data. A member keeps the box that it got when it came.
+    selection : {"random", "gradient", "active", "autoactive"}, default="random"
+        As in `LaSVC`.
+    candidates : int, default=50
+        Examples that one is chosen from.
+    max_examples, max_support : int, default=None
+        End after so many examples, or when a problem has so many support vectors.
+    max_time : float, default=None
+        End after so many seconds.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes; they multiply C.
+    decision_function_shape : {"ovr", "ovo"}, default="ovr"
+        Of more than two classes: each against the rest, or the pairs of them, which vote.
+    cache_size : float, default=1000
+        Megabytes for kernel rows.
+    dtype : {"float32", "float64"}, default="float32"
+        Precision of kernel values; coefficients and gradients are always float64.
+    random_state : int, RandomState or None, default=None
+        Decides the order of the examples. The same seed gives the same model.
+    verbose : int, default=0
+        Show progress on standard error.
+    client : distributed.Client or str, default=None
+        As in `LaSVC`.
+
+    Attributes
+    ----------
+    classes_, support_, support_vectors_, n_support_, dual_coef_, n_iter_, n_features_in_, dual_objective_, model_
+        As in `LaSVC`.
+    intercept_ : ndarray of shape (P,)
+        0.
+    kernel_evaluations_ : int
+    history_ : list of dict
+        What was seen, the members, the gap of the members, the dual, seconds and kernel values, after every batch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import make_moons
+    >>> from dasksvm import GapSVC
+    >>> X, y = make_moons(500, noise=0.2, random_state=0)
+    >>> wrong = np.random.default_rng(0).random(500) < 0.1
+    >>> model = GapSVC(C=10, variant="nc", warmup=50, random_state=0).fit(X, np.where(wrong, 1 - y, y))
+    >>> model.score(X, y) > 0.93
+    True
+    """
+
+    _parameter_rules = RULES
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        *,
+        variant: str = "g",
+        ramp: float = -1.0,
+        warmup: int = 200,
+        allowance: int = 200,
+        threshold: float | None = None,
+        tol: float = 1e-3,
+        epochs: int = 1,
+        selection: str = "random",
+        candidates: int = 50,
+        max_examples: int | None = None,
+        max_support: int | None = None,
+        max_time: float | None = None,
+        class_weight: Any = None,
+        decision_function_shape: str = "ovr",
+        cache_size: float = 1000,
+        dtype: str = "float32",
+        random_state: Any = None,
+        verbose: int = 0,
+        client: Any = None,
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.variant = variant
+        self.ramp = ramp
+        self.warmup = warmup
+        self.allowance = allowance
+        self.threshold = threshold
+        self.tol = tol
+        self.epochs = epochs
+        self.selection = selection
+        self.candidates = candidates
+        self.max_examples = max_examples
+        self.max_support = max_support
+        self.max_time = max_time
+        self.class_weight = class_weight
+        self.decision_function_shape = decision_function_shape
+        self.cache_size = cache_size
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+        self.client = client
+
+    def _seeds(self, order: RandomOrder, examples: Examples) -> Ints:
+        return np.zeros(0, np.int64)
+
+    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
+        most = UNLIMITED if self.max_support is None else int(self.max_support)
+        ramped = self.variant in ("nc", "i")
+        rules = GapRules(
+            tau=float(self.tol),
+            C=float(self.C),
+            threshold=np.nan if self.threshold is None else float(self.threshold),
+            ramp=float(self.ramp) if ramped else -np.inf,
+            ignore=self.variant == "i",
+            warmup=int(self.warmup),
+            allowance=UNLIMITED if self.variant == "full" else int(self.allowance),
+            max_support=most,
+        )
+        selection = Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
+        one_by_one = selection.exact and self.selection != RANDOM
+        return Settings(
+            kernel=kernel_of(self, width, variance),
+            rules=Rules(0.0, 1, np.inf, False, most),
+            problems=coding.problems,
+            epochs=epochs,
+            finish=False,
+            max_examples=UNLIMITED if self.max_examples is None else int(self.max_examples),
+            cache_bytes=int(self.cache_size * (1 << 20)),
+            inflight_bytes=config.bytes_of("inflight-bytes"),
+            lookahead=1 if one_by_one else int(config.get("lookahead")),
+            filter=bool(config.get("filter")),
+            selection=selection,
+            gap=rules,
+        )

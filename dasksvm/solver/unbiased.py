@@ -1,0 +1,113 @@
+"""The learner of two-class problems without bias: LASVM-G and its kin (paper 2)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver import gap
+from dasksvm.solver.algorithm import Outcome
+from dasksvm.solver.batch import Batch, in_each_problem
+from dasksvm.solver.expansion import Expansion
+from dasksvm.solver.features import Ints
+from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.messages import CandidateBatch
+from dasksvm.solver.tiles import within
+from dasksvm.solver.working import dual_objective
+
+Values = NDArray[np.float64]
+
+
+class BandExpansion(Expansion):
+    """Members whose coefficients need not add up to 0; an example is taken in where 1 - y f lies in a band.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    problems : int
+    cache_bytes : int
+    rules : GapRules
+    """
+
+    band = True
+
+    def __init__(self, kernel: Kernel, problems: int, cache_bytes: int, rules: gap.GapRules) -> None:
+        super().__init__(kernel, problems, cache_bytes)
+        self.rules = rules
+
+    def limits(self) -> tuple[Values, Values]:
+        """The band of each problem."""
+        found = gap.bands(self.working, self.rules)
+        return found[:, 1], -found[:, 0]
+
+    def judge(self, result: CandidateBatch, at: Ints, found: Values) -> tuple[Values, Values]:
+        """How far inside the band the examples `at` of a batch are, and what is kept of them: their gradients."""
+        gradient = result.sign[:, at] - found
+        return within(result.sign[:, at] * gradient, *self.limits()), gradient
+
+
+class Held:
+    """What there is to finish of a problem: nothing, since every iteration ends where it should."""
+
+    cache = None
+    rounds = steps = 0
+
+    def __init__(self, expansion: Expansion, problem: int) -> None:
+        w, places = expansion.working, expansion.places
+        self.problem = problem
+        self.alpha: Values = w.alpha[problem, :places].copy()
+        self.gap = gap.gap(w, problem)
+        self.dual = float(dual_objective(w)[problem])
+
+    def choose(self, expansion: Expansion) -> bool:
+        """Tell that nothing violates."""
+        return False
+
+    def state(self) -> dict[str, Any]:
+        """Give what a snapshot needs: all of it is in the expansion."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+
+
+class GapLearner(Learner):
+    """LASVM-G, LASVM-NC, LASVM-I or FULL SVM on one problem, or on several that share the kernel rows.
+
+    Parameters
+    ----------
+    settings : Settings
+        With gap rules.
+    """
+
+    measure = "gap"
+
+    def _expansion(self) -> Expansion:
+        s = self.settings
+        assert s.gap is not None
+        return BandExpansion(s.kernel, s.problems, s.cache_bytes, s.gap)
+
+    def _run(self, batch: Batch) -> bool:
+        s, rules = self.expansion, self.settings.gap
+        stand = np.zeros((self.settings.problems, gap.STANDING))
+        return in_each_problem(s, batch, lambda p: gap.run(s.working, s.cache, batch, rules, stand, p))
+
+    def _standing(self) -> tuple[Values, Values]:
+        w = self.expansion.working
+        return np.array([gap.gap(w, p) for p in range(len(w.alpha))]), dual_objective(w)
+
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Held:
+        """Make what stands for finishing."""
+        return Held(expansion, problem)
+
+    def outcome(self, expansion: Expansion, finished: list[Held]) -> Outcome:
+        """Tell what the problems of an expansion give; there is no bias."""
+        gaps, duals = np.array([now.gap for now in finished]), np.array([now.dual for now in finished])
+        return Outcome(np.array([now.alpha for now in finished]), np.zeros((len(finished), 2)), gaps, duals)
+
+    def _finished_alpha(self) -> Values | None:
+        return None
+
+    def _closed(self) -> bool:
+        return True
