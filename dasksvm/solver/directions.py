@@ -66,24 +66,48 @@ def shift_block(
 
 @njit(fastmath=SUMS)
 def shift_gap(
-    g: Any, alpha: Any, lower: Any, upper: Any, start: int, stop: int, rows: Any, i: int, of: int, step: float
+    g: Any, rise: Any, fall: Any, start: int, stop: int, rows: Any, i: int, of: int, step: float
 ) -> Any:  # pragma: no cover
-    """Apply g ← g - λ K_i from `start` to `stop`; return the extremes and Σ max(A g, B g) - α g there.
+    """Apply g ← g - λ K_i from `start` to `stop`; return the largest |g| that may move, and Σ max((B - α) g, (A - α) g) there.
 
-    Who may move is read from the box, which is needed anyway: [0, 0] where nobody is.
+    `rise` is B - α and `fall` A - α: what a member adds to the gap is positive where it may move along its gradient. Bits of
+    non-negative floats are ordered as the floats are.
     """
-    top, bottom, gap = LEAST_KEY, LARGEST_KEY, 0.0
+    best, gap = np.int64(0), 0.0
     for a in range(stop - start):
         at = np.uintp(start + a)
         value = g[at] - step * np.float64(rows[i, np.uintp(of + a)])
         g[at] = value
-        now, low, high = alpha[at], lower[at], upper[at]
-        key = _key(value)
-        top = max(top, key if now < high else LEAST_KEY)
-        bottom = min(bottom, key if now > low else LARGEST_KEY)
-        rise, fall = high * value, low * value
-        gap += (rise if rise > fall else fall) - now * value
-    return _number(top), _number(bottom), gap
+        above, below = rise[at] * value, fall[at] * value
+        part = above if above > below else below
+        gap += part
+        best = max(best, np.float64(abs(value) if part > 0.0 else 0.0).view(np.int64))
+    return np.int64(best).view(np.float64), gap
+
+
+@njit()
+def steepest(g: Any, rise: Any, fall: Any, start: int, stop: int) -> float:  # pragma: no cover
+    """Compute the largest |g| that may move, from `start` to `stop`."""
+    best = np.int64(0)
+    for a in range(stop - start):
+        at = np.uintp(start + a)
+        part = max(rise[at] * g[at], fall[at] * g[at])
+        best = max(best, np.float64(abs(g[at]) if part > 0.0 else 0.0).view(np.int64))
+    return float(np.int64(best).view(np.float64))
+
+
+@njit()
+def find_steepest(g: Any, rise: Any, fall: Any, start: int, stop: int, number: float) -> int:  # pragma: no cover
+    """Find the first place that may move and has this |g|, from `start` to `stop`; -1 if there is none."""
+    for first in range(start, stop, 64):
+        hits = 0
+        for a in range(min(64, stop - first)):
+            hits += abs(g[np.uintp(first + a)]) == number
+        if hits > 0:
+            for place in range(first, min(first + 64, stop)):
+                if abs(g[place]) == number and max(rise[place] * g[place], fall[place] * g[place]) > 0.0:
+                    return place
+    return -1
 
 
 @njit()

@@ -12,7 +12,7 @@ import numpy as np
 
 from dasksvm.solver.batch import CANDIDATE, DONE, ENTERED, FULL, MISSING, PLACE, ROW_MISSING, SEEN, STAGE, STEPS, usable
 from dasksvm.solver.cache import PAGE
-from dasksvm.solver.directions import LEAST_CURVATURE, block_extremes, find, shift_gap
+from dasksvm.solver.directions import LEAST_CURVATURE, find_steepest, shift_gap, steepest
 from dasksvm.solver.jit import SUMS, njit
 from dasksvm.solver.working import evict, insert, set_alpha, write_alpha
 
@@ -53,37 +53,55 @@ class GapRules(NamedTuple):
     max_support: int
 
 
+class Room(NamedTuple):
+    """How far each coefficient may rise, B - α, and fall, A - α, shape (N,); the largest |g| that may move of each block."""
+
+    rise: Any
+    fall: Any
+    best: Any
+
+
 @njit()
 def run(w: Any, cache: Any, batch: Any, rules: Any, stand: Any, p: int) -> int:  # pragma: no cover
     """Process a batch, or what is left of it, in problem p. Returns DONE, ROW_MISSING (at[p, MISSING] says whose) or FULL.
 
     `stand`, of shape (P, STANDING), is zero when the batch begins.
     """
-    at, now = batch.at[p], stand[p]
+    at, now, room = batch.at[p], stand[p], room_of(w, batch, p)
     if at[CANDIDATE] == 0 and at[STAGE] == NEW:
         now[GAP] = gap(w, p)
     while at[CANDIDATE] < len(batch.row_of):
         if at[STAGE] == NEW:
             if now[CURRENT] == 0.0:
                 now[TARGET], now[CURRENT] = target(w, batch, rules, p), 1.0
-            at[PLACE] = _meet(w, batch, rules, p, at[CANDIDATE])
+            at[PLACE] = _meet(w, batch, rules, p, at[CANDIDATE], room)
             if at[PLACE] >= 0:
                 at[ENTERED] += 1
                 now[GAP] += _part(w, p, at[PLACE])
             at[STAGE] = PROCESS
         if at[STAGE] == PROCESS:
-            if at[PLACE] >= 0 and not _move(w, cache, batch, p, at[PLACE], now):
+            if at[PLACE] >= 0 and not _move(w, cache, batch, p, at[PLACE], now, room):
                 return ROW_MISSING
             at[STAGE] = REPROCESS
-        if now[GAP] > now[TARGET] and not _descend(w, cache, batch, rules, p, now):
+        if now[GAP] > now[TARGET] and not _descend(w, cache, batch, rules, p, now, room):
             return ROW_MISSING
-        _clean(w, rules.allowance, p, now)
+        _clean(w, rules.allowance, p, now, room)
         at[STAGE] = NEW
         at[CANDIDATE] += 1
         at[SEEN] += 1
         if w.count[p, 0] - w.count[p, 1] >= rules.max_support:
             return FULL
     return DONE
+
+
+@njit()
+def room_of(w: Any, batch: Any, p: int) -> Any:  # pragma: no cover
+    """Give the room of every coefficient."""
+    rise, fall = w.upper[p] - w.alpha[p], w.lower[p] - w.alpha[p]
+    best = np.zeros(batch.base // PAGE + 1)
+    for b in range(len(best)):
+        best[b] = steepest(w.g[p], rise, fall, b * PAGE, (b + 1) * PAGE)
+    return Room(rise, fall, best)
 
 
 @njit()
@@ -153,7 +171,7 @@ def _warm(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
 
 
 @njit()
-def _meet(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no cover
+def _meet(w: Any, batch: Any, rules: Any, p: int, c: int, room: Any) -> int:  # pragma: no cover
     """Take a candidate in with α = 0 and the box that it keeps; returns its place, or -1 where it stays out."""
     k, place = batch.row_of[c], batch.known[c]
     if k < 0 or batch.bound[p, c] <= 0.0 or (place >= 0 and w.member[p, place]):
@@ -172,11 +190,12 @@ def _meet(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no 
     flat = _warm(w, rules, p) and lacking > 1.0 - rules.ramp
     insert(w, p, place, -sign if flat else sign, batch.bound[p, c], gradient)
     w.sign[p, place] = sign
+    room.rise[place], room.fall[place] = w.upper[p, place], w.lower[p, place]
     return int(place)
 
 
 @njit()
-def _move(w: Any, cache: Any, batch: Any, p: int, i: int, now: Any) -> bool:  # pragma: no cover
+def _move(w: Any, cache: Any, batch: Any, p: int, i: int, now: Any, room: Any) -> bool:  # pragma: no cover
     """Make the step of PROCESS along a coefficient. False if the kernel row is missing."""
     length = _length(w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.diagonal, i)
     if length == 0.0:
@@ -184,43 +203,33 @@ def _move(w: Any, cache: Any, batch: Any, p: int, i: int, now: Any) -> bool:  # 
     if not usable(cache, batch, p, i):
         return False
     set_alpha(w, p, i, w.alpha[p, i] + length)
-    now[GAP] = _shift(
-        w.g[p],
-        w.alpha[p],
-        w.lower[p],
-        w.upper[p],
-        w.top[p],
-        w.bottom[p],
-        cache.pages,
-        cache.table,
-        batch.rows,
-        batch.columns,
-        batch.mates,
-        batch.base,
-        i,
-        length,
-    )
+    room.rise[i], room.fall[i] = w.upper[p, i] - w.alpha[p, i], w.lower[p, i] - w.alpha[p, i]
+    rise, fall, best = room
+    pages, table = cache.pages, cache.table
+    rows, columns, mates, base = batch.rows, batch.columns, batch.mates, batch.base
+    now[GAP] = _shift(w.g[p], rise, fall, best, pages, table, rows, columns, mates, base, i, length)
     now[CURRENT] = 0.0
     batch.at[p, STEPS] += 1
     return True
 
 
 @njit()
-def _descend(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any) -> bool:  # pragma: no cover
+def _descend(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, room: Any) -> bool:  # pragma: no cover
     """REPROCESS until the gap is at its target, or no gradient is above τ. False if a kernel row is missing.
 
     The arrays are taken out of their tuples once: each time costs two atomic operations, and a step has little else to do.
     """
     g, alpha, lower, upper, up, down = w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p]
-    top, bottom, diagonal, at = w.top[p], w.bottom[p], w.diagonal, batch.at[p]
-    zeros, zero_at, count = w.zeros[p], w.zero_at[p], w.count[p]
+    zeros, zero_at, count, diagonal, at = w.zeros[p], w.zero_at[p], w.count[p], w.diagonal, batch.at[p]
+    rise, fall, best = room
     pages, table, cached, touched = cache.pages, cache.table, cache.cached, cache.touched
     rows, columns, mates, base = batch.rows, batch.columns, batch.mates, batch.base
     goal, tau, total = now[TARGET], rules.tau, now[GAP]
     while total > goal:
-        i = _steepest(g, up, down, top, bottom, tau)
-        if i < 0:
+        block = int(np.argmax(best))
+        if not best[block] > tau:
             break
+        i = find_steepest(g, rise, fall, block * PAGE, (block + 1) * PAGE, best[block])
         if i < base:
             if not cached[i]:
                 at[MISSING] = i
@@ -229,7 +238,8 @@ def _descend(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any) -> bo
             touched[i] = True
         length = _length(g, alpha, lower, upper, diagonal, i)
         write_alpha(alpha, lower, upper, up, down, zeros, zero_at, count, i, alpha[i] + length)
-        total = _shift(g, alpha, lower, upper, top, bottom, pages, table, rows, columns, mates, base, i, length)
+        rise[i], fall[i] = upper[i] - alpha[i], lower[i] - alpha[i]
+        total = _shift(g, rise, fall, best, pages, table, rows, columns, mates, base, i, length)
         at[STEPS] += 1
         now[CURRENT] = 0.0
     now[GAP] = total
@@ -243,31 +253,12 @@ def _length(g: Any, alpha: Any, lower: Any, upper: Any, diagonal: Any, i: int) -
     return float(max(lower[i] - alpha[i], min(upper[i] - alpha[i], free)))
 
 
-@njit(inline=True)
-def _steepest(g: Any, up: Any, down: Any, top: Any, bottom: Any, tau: float) -> int:  # pragma: no cover
-    """Find the member that may move with the largest |g|; -1 if none is above τ (steps 1-3 of LASVM-G's REPROCESS)."""
-    best, block, falls = tau, -1, False
-    for b in range(len(top)):
-        if top[b] > best:
-            best, block, falls = top[b], b, False
-        if -bottom[b] > best:
-            best, block, falls = -bottom[b], b, True
-    place = -1
-    if block >= 0 and falls:
-        place = find(g, down, block * PAGE, (block + 1) * PAGE, -best)
-    elif block >= 0:
-        place = find(g, up, block * PAGE, (block + 1) * PAGE, best)
-    return place
-
-
 @njit()
 def _shift(
     g: Any,
-    alpha: Any,
-    lower: Any,
-    upper: Any,
-    top: Any,
-    bottom: Any,
+    rise: Any,
+    fall: Any,
+    best: Any,
     pages: Any,
     table: Any,
     rows: Any,
@@ -277,27 +268,28 @@ def _shift(
     i: int,
     length: float,
 ) -> float:  # pragma: no cover
-    """Move all gradients by a step of member i, block by block; write the extremes of each, and return the gap."""
+    """Move all gradients by a step of member i, block by block; write the steepest of each, and return the gap."""
     total = 0.0
     for start in range(0, base, PAGE):
         stop, b = min(start + PAGE, rows.shape[1]), start // PAGE
         if i < base:
-            top[b], bottom[b], part = shift_gap(g, alpha, lower, upper, start, stop, pages, table[i, b], 0, length)
+            best[b], part = shift_gap(g, rise, fall, start, stop, pages, table[i, b], 0, length)
         else:
-            top[b], bottom[b], part = shift_gap(g, alpha, lower, upper, start, stop, rows, i - base, start, length)
+            best[b], part = shift_gap(g, rise, fall, start, stop, rows, i - base, start, length)
         total += part
     stop, b = base + len(mates), base // PAGE
     if i < base:
-        top[b], bottom[b], part = shift_gap(g, alpha, lower, upper, base, stop, columns, i, 0, length)
+        best[b], part = shift_gap(g, rise, fall, base, stop, columns, i, 0, length)
     else:
-        top[b], bottom[b], part = shift_gap(g, alpha, lower, upper, base, stop, mates, i - base, 0, length)
+        best[b], part = shift_gap(g, rise, fall, base, stop, mates, i - base, 0, length)
     return float(total + part)
 
 
 @njit()
-def _clean(w: Any, allowance: int, p: int, now: Any) -> None:  # pragma: no cover
+def _clean(w: Any, allowance: int, p: int, now: Any, room: Any) -> None:  # pragma: no cover
     """CLEAN: of the members with α = 0, those with the largest |g| leave until `allowance` are left."""
-    zeros, g, up, down = w.zeros[p], w.g[p], w.up[p], w.down[p]
+    zeros, g = w.zeros[p], w.g[p]
+    rise, fall, best = room
     while w.count[p, 1] > allowance:
         worst = zeros[0]
         for z in range(1, w.count[p, 1]):
@@ -305,6 +297,7 @@ def _clean(w: Any, allowance: int, p: int, now: Any) -> None:  # pragma: no cove
         now[GAP] -= _part(w, p, worst)
         evict(w, p, worst)
         w.lower[p, worst] = w.upper[p, worst] = 0.0
+        rise[worst] = fall[worst] = 0.0
         b = worst // PAGE
-        if g[worst] == w.top[p, b] or g[worst] == w.bottom[p, b]:
-            w.top[p, b], w.bottom[p, b] = block_extremes(g, up, down, b * PAGE, (b + 1) * PAGE)
+        if abs(g[worst]) == best[b]:
+            best[b] = steepest(g, rise, fall, b * PAGE, (b + 1) * PAGE)
