@@ -95,15 +95,22 @@ def describe(model: Any, data: Any, seconds: float) -> None:
 
 
 def tell_errors(model: Any, data: Any) -> None:
-    """Say how often the predictions for a data set are right."""
+    """Say how often the predictions for a data set are right, and of two classes how well the decision values order the rows."""
     import numpy as np
 
-    from dasksvm.prediction import confusion
+    from dasksvm.metrics import break_even, geometric_mean
+    from dasksvm.prediction import judge
 
-    table = confusion(model, data)
+    table, positive, decision = judge(model, data)
     wrong = table.sum() - table.trace()
     width = max(len(str(label)) for label in model.classes)
     click.echo(f"test error        {wrong / table.sum():.2%} ({wrong} of {table.sum()})")
+    if 0 < np.count_nonzero(positive) < len(positive):
+        from sklearn.metrics import roc_auc_score
+
+        click.echo(f"area under ROC    {roc_auc_score(positive, decision):.4f}")
+        click.echo(f"break-even        {break_even(positive, decision):.2%} precision and recall of {model.classes[1]}")
+    click.echo(f"g-means           {geometric_mean(table):.2%}, the geometric mean of the classes' accuracies")
     for code, (label, row) in enumerate(zip(model.classes, table, strict=True)):
         most = [at for at in np.argsort(-row, kind="stable")[:SHOWN] if row[at] or len(row) == 2]
         order = sorted(most) if len(row) == 2 else [code, *(at for at in most if at != code)]

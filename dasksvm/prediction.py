@@ -1,7 +1,7 @@
 """Predictions for data sets, block by block: on the current cluster, or on the threads of this process."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,19 @@ def blocks(model: KernelModel, data: Dataset) -> Iterator[tuple[Ints, NDArray[An
             start += len(values)
 
 
-def confusion(model: KernelModel, data: Dataset) -> NDArray[np.int64]:
-    """Count the rows of each class that are predicted as each class, shape (c, c).
+class Judged(NamedTuple):
+    """How predictions fare: rows of each class predicted as each, shape (c, c); of two classes also who is of the second.
+
+    `positive` and `decision`, of shape (n,), are empty for more classes.
+    """
+
+    confusion: NDArray[np.int64]
+    positive: NDArray[np.bool_]
+    decision: NDArray[np.float64]
+
+
+def judge(model: KernelModel, data: Dataset) -> Judged:
+    """Compare the predictions for a data set with its labels, chunk by chunk.
 
     Parameters
     ----------
@@ -49,12 +60,19 @@ def confusion(model: KernelModel, data: Dataset) -> NDArray[np.int64]:
     if len(strange):
         raise ValueError(f"{data.path} has the labels {strange.tolist()}, which the model does not know.")
     X, y = data.as_dask()
-    pairs = zip(y.to_delayed(), model.predict(X).to_delayed(), strict=True)
-    counts: NDArray[np.int64] = sum(compute(*(delayed(_count)(model.classes, *pair) for pair in pairs)))
-    return counts
+    pairs = zip(y.to_delayed(), model.decision_function(X).to_delayed()[:, 0], strict=True)
+    shared = delayed(model, pure=True)
+    found = compute(*(delayed(_compare)(shared, *pair) for pair in pairs))
+    return Judged(
+        sum(part.confusion for part in found),
+        np.concatenate([part.positive for part in found]),
+        np.concatenate([part.decision for part in found]),
+    )
 
 
-def _count(classes: NDArray[Any], true: NDArray[Any], predicted: NDArray[Any]) -> NDArray[np.int64]:
-    count = len(classes)
-    of, guess = np.searchsorted(classes, true), np.searchsorted(classes, predicted)
-    return np.bincount(of * count + guess, minlength=count * count).reshape(count, count)
+def _compare(model: KernelModel, true: NDArray[Any], values: NDArray[np.float64]) -> Judged:
+    count = len(model.classes)
+    of = np.searchsorted(model.classes, true)
+    table = np.bincount(of * count + model.codes(values), minlength=count * count).reshape(count, count)
+    two = slice(None) if count == 2 else slice(0)
+    return Judged(table, (of == 1)[two], values[:, 0][two])

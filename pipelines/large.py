@@ -19,7 +19,7 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from dasksvm import Dataset, LaSVC, train
-from dasksvm.prediction import confusion
+from dasksvm.prediction import judge
 from dasksvm.runtime import local_cluster
 from pipelines.cluster import peak
 from pipelines.memory import Sampler
@@ -89,7 +89,7 @@ def forest(
         examples, test, parameters = on_disk(name, data, store)
         estimator = LaSVC(**parameters, cache_size=cache_size, random_state=0)
         run, row = fit(examples, estimator, workers, threads)
-        table = confusion(run.model, test)
+        table = judge(run.model, test).confusion
         row |= {"error_percent": 100 * float(1 - table.trace() / table.sum()), "rows": count, "task": "forest"}
         row |= {"workers": workers, "threads": threads, "cache_size": cache_size, "seed": 0}
         write(out, row | environment())

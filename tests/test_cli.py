@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from sklearn.metrics import precision_score, recall_score, roc_auc_score
 
 from dasksvm import Dataset, LaSVC, load
 from dasksvm.cli import main
@@ -51,6 +52,14 @@ def test_train_predict_evaluate(tmp_path: Path):
     result = call("evaluate", data.path, model)
     wrong = int(np.sum(expected.predict(X) != labels))
     assert f"({wrong} of 400)" in result.output
+    positive, values = labels == "yes", expected.decision_function(X)
+    assert f"area under ROC    {roc_auc_score(positive, values):.4f}" in result.output
+    recalls = recall_score(labels, expected.predict(X), average=None)
+    assert f"g-means           {np.sqrt(recalls.prod()):.2%}" in result.output
+    # At the break-even point as many are called positive as are.
+    called = np.zeros(400, bool)
+    called[np.argsort(-values)[: positive.sum()]] = True
+    assert f"break-even        {precision_score(positive, called):.2%}" in result.output
 
 
 def test_errors_are_one_line(tmp_path: Path):

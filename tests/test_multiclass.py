@@ -13,7 +13,7 @@ from sklearn.utils import shuffle
 from dasksvm import Dataset, HeldOut, LaSVC, load, train
 from dasksvm.cli import main
 from dasksvm.data.coding import Coding
-from dasksvm.prediction import confusion
+from dasksvm.prediction import judge
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.selection import RandomOrder, Selection
@@ -182,7 +182,7 @@ def test_a_data_set_at_the_command_line(tmp_path):
     model = load(tmp_path / "model")
     assert model.pairwise
     predicted = model.predict(X)
-    counts = confusion(model, data)
+    counts = judge(model, data).confusion
     assert counts.sum() == 300
     assert counts.trace() == np.sum(predicted == names)
     assert counts[0, 3] == np.sum((names == "ash") & (predicted == "oak"))
