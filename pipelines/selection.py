@@ -28,7 +28,7 @@ from dasksvm.solver.tiles import margins
 from pipelines.compare import make
 from pipelines.curves import KEPT, told
 from pipelines.rows import environment, timed, write
-from pipelines.tasks import Task, load
+from pipelines.tasks import Task, load, noisy, split
 
 folder_option = click.option(
     "--data", type=click.Path(path_type=Path), default=Path("../shared/data"), show_default=True
@@ -41,20 +41,6 @@ out_option = click.option(
 @click.group()
 def main() -> None:
     """Measure what choosing examples is worth."""
-
-
-def split(task: Task, seed: int) -> Task:
-    """Divide all rows of a task anew, at random, into as many for training and for testing as before."""
-    X, y = np.concatenate([task.X, task.X_test]), np.concatenate([task.y, task.y_test])
-    order = np.random.default_rng(seed).permutation(len(X))
-    mine, others = order[: len(task.X)], order[len(task.X) :]
-    return Task(task.name, X[mine], y[mine], X[others], y[others], task.parameters)
-
-
-def noisy(task: Task, share: float, seed: int) -> Task:
-    """Turn the labels of some training examples round."""
-    wrong = np.random.default_rng([seed, 1]).random(len(task.y)) < share
-    return Task(task.name, task.X, np.where(wrong, -task.y, task.y), task.X_test, task.y_test, task.parameters)
 
 
 @main.command()

@@ -108,11 +108,19 @@ def digits(folder: Path, rows: int | None) -> Task:
     return Task("digits", X[:1200][:rows], y[:1200][:rows], X[1200:], y[1200:], {})
 
 
+def banana(folder: Path, rows: int | None) -> Task:
+    """Rätsch's banana, 4,000 rows to train on; the papers divide it at random (`split`)."""
+    z = np.load(folder / "banana.npz")
+    X, y = z["X"].astype(np.float32), np.where(z["y"] > 0, 1, -1)
+    return Task("banana", X[:4000][:rows], y[:4000][:rows], X[4000:], y[4000:], {"C": 10.0, "gamma": 1.0})
+
+
 TASKS: dict[str, Callable[[Path, int | None], Task]] = {
     "mnist8": mnist8,
     "adult": adult,
     "forest": forest,
     "letter-A": letter_a,
+    "banana": banana,
     "reuters": reuters,
     "mnist": mnist,
     "letter": _raw("letter"),
@@ -127,3 +135,17 @@ def load(name: str, folder: Path) -> Task:
         return TASKS[name](folder, None)
     kind, _, rows = name.rpartition("-")
     return TASKS[kind](folder, int(rows))
+
+
+def split(task: Task, seed: int) -> Task:
+    """Divide all rows of a task anew, at random, into as many for training and for testing as before."""
+    X, y = np.concatenate([task.X, task.X_test]), np.concatenate([task.y, task.y_test])
+    order = np.random.default_rng(seed).permutation(len(X))
+    mine, others = order[: len(task.X)], order[len(task.X) :]
+    return Task(task.name, X[mine], y[mine], X[others], y[others], task.parameters)
+
+
+def noisy(task: Task, share: float, seed: int) -> Task:
+    """Turn the labels of some training examples round."""
+    wrong = np.random.default_rng([seed, 1]).random(len(task.y)) < share
+    return Task(task.name, task.X, np.where(wrong, -task.y, task.y), task.X_test, task.y_test, task.parameters)

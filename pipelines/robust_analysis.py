@@ -1,0 +1,61 @@
+"""Table 1 of paper 2: from which side of the ramp the examples came, and who of them stayed."""
+
+from typing import Any
+
+import dask.config
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver import learner
+from dasksvm.solver.features import Ints
+from dasksvm.solver.messages import CandidateBatch
+from dasksvm.solver.unbiased import BandExpansion
+from pipelines.tasks import Task
+
+# Examples that are judged at once: what they are then is what they are when they are met, but for so many steps.
+BATCH = 16
+RAMP = -1.0
+
+
+def regions(model: Any, task: Task) -> dict[str, int]:
+    """Fit a GapSVC, and count.
+
+    Parameters
+    ----------
+    model : GapSVC
+    task : Task
+
+    Returns
+    -------
+    dict of str to int
+        Support vectors and other members at the end; `left` and `right`, examples that were met with y f(x) < -1 and > 1, and
+        `left_cleaned` and `right_cleaned`, those of them that are no members at the end.
+    """
+    met: NDArray[np.float64] = np.full(len(task.y), np.nan)
+    judge = BandExpansion.judge
+
+    def watched(
+        self: BandExpansion, result: CandidateBatch, at: Ints, found: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        met[result.examples[at]] = (result.sign[:, at] * found)[0]
+        return judge(self, result, at, found)
+
+    sizes = learner.LEAST_BATCH, learner.LARGEST_BATCH
+    BandExpansion.judge, learner.LEAST_BATCH, learner.LARGEST_BATCH = watched, BATCH, BATCH  # type: ignore[method-assign]
+    try:
+        with dask.config.set({"dasksvm.filter": False}):
+            model.fit(task.X, task.y)
+    finally:
+        BandExpansion.judge = judge  # type: ignore[method-assign]
+        learner.LEAST_BATCH, learner.LARGEST_BATCH = sizes
+    members = np.zeros(len(task.y), np.bool_)
+    members[model._running[0].expansion.examples()] = True
+    left, right = met < RAMP, met > 1.0
+    return {
+        "support_vectors": int(model.n_support_.sum()),
+        "others": int(members.sum() - model.n_support_.sum()),
+        "left": int(left.sum()),
+        "right": int(right.sum()),
+        "left_cleaned": int((left & ~members).sum()),
+        "right_cleaned": int((right & ~members).sum()),
+    }
