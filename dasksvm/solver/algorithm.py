@@ -29,6 +29,11 @@ class Algorithm(ABC):
         """Give the arrays, changed in place, that a subclass keeps beside the expansion."""
         return {}
 
+    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Go on with what `more_state` gave."""
+        for name, array in self.more_state().items():
+            array[:] = arrays[name]
+
     @abstractmethod
     def _expansion(self) -> Expansion:
         """Make an empty expansion."""

@@ -31,7 +31,7 @@ def execute(
     chosen, sampled, scored = best_of_groups(plan, kernel, features, targets, workspace)
     few = replace(plan, rows=plan.rows[chosen], choice=None)
     batch = score(few, kernel, features.take(chosen), targets.take(chosen), workspace)
-    return replace(batch, evaluations=batch.evaluations + scored * len(plan.view.order), sampled=sampled)
+    return replace(batch, evaluations=batch.evaluations + scored, sampled=sampled)
 
 
 def best_of_groups(
@@ -48,7 +48,7 @@ def best_of_groups(
     sampled : int
         Candidates in the groups.
     scored : int
-        Candidates whose decision values were computed.
+        Kernel values computed.
     """
     view, choice = plan.view, plan.choice
     assert choice is not None
@@ -59,11 +59,14 @@ def best_of_groups(
     near = near_boundary(view)
     step = min(max(AT_ONCE * choice.groups, LEAST_AT_ONCE), BLOCK_ROWS) if adaptive else BLOCK_ROWS
     values, close = np.zeros(0), np.zeros(0, np.bool_)
+    # Where examples come in without a coefficient there are many of those, which no decision value needs.
+    used = np.flatnonzero(view.alpha.any(axis=0)) if view.band else np.arange(len(view.order))
+    alpha, order = np.ascontiguousarray(view.alpha[:, used]), view.order[used]
     ends: Ints = np.zeros(0, np.int64)
     for start in range(0, len(features), step):
         part = slice(start, min(start + step, len(features)))
         rows = features.part(part.start, part.stop)
-        found = margins(kernel, rows, view.members, view.alpha, view.order, workspace)
+        found = margins(kernel, rows, view.members, alpha, order, workspace)
         decision = found + bias(view)[:, None]
         if choice.criterion == GRADIENT:
             sign = targets.sign[:, part]
@@ -79,7 +82,7 @@ def best_of_groups(
         ends = np.append(ends, len(values))
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
     chosen = np.array([a + np.argmin(values[a:b]) for a, b in zip(starts, ends, strict=True)], np.int64)
-    return chosen, int(ends[-1]), len(values)
+    return chosen, int(ends[-1]), len(values) * len(used)
 
 
 def bias(view: View) -> NDArray[np.float64]:
@@ -89,9 +92,12 @@ def bias(view: View) -> NDArray[np.float64]:
 
 
 def near_boundary(view: View) -> NDArray[np.float64]:
-    """The distance from which on an example cannot enter S, 1 + δ/2 where there is a bias; inf while a class is missing."""
+    """The distance from which on an example cannot enter S, 1 + δ/2 where there is a bias; inf while a class is missing.
+
+    Where every example enters it is that of the margin.
+    """
     if view.band:
-        return 1.0 - view.bottom
+        return np.where(np.isfinite(view.bottom), 1.0 - view.bottom, 1.0)
     known = np.isfinite(view.top) & np.isfinite(view.bottom)
     return np.where(known, 1.0 + (np.where(known, view.top, 0.0) - np.where(known, view.bottom, 0.0)) / 2, np.inf)
 

@@ -208,6 +208,10 @@ class Expansion:
         gradient = sign - found
         return violated(sign, gradient, *self.limits(), wanting(self.working, SEEDS)), gradient
 
+    def scored(self, result: CandidateBatch) -> NDArray[np.float64]:
+        """What `judge` would have said of the rows that came when they were scored."""
+        return result.scored
+
     def holds(self, known: Ints) -> NDArray[np.bool_]:
         """Tell of places, -1 for none, in which problems they are members', shape (P, n)."""
         held: NDArray[np.bool_] = (known >= 0) & self.working.member[:, known]

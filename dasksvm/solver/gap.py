@@ -77,7 +77,7 @@ def run(w: Any, cache: Any, batch: Any, rules: Any, stand: Any, p: int) -> int: 
             at[PLACE] = _meet(w, batch, rules, p, at[CANDIDATE], room)
             if at[PLACE] >= 0:
                 at[ENTERED] += 1
-                now[GAP] += _part(w, p, at[PLACE])
+                now[GAP] += gap_of(w, p, at[PLACE])
             at[STAGE] = PROCESS
         if at[STAGE] == PROCESS:
             if at[PLACE] >= 0 and not _move(w, cache, batch, p, at[PLACE], now, room):
@@ -105,7 +105,7 @@ def room_of(w: Any, batch: Any, p: int) -> Any:  # pragma: no cover
 
 
 @njit()
-def _part(w: Any, p: int, place: int) -> float:  # pragma: no cover
+def gap_of(w: Any, p: int, place: int) -> float:  # pragma: no cover
     """What a member adds to the gap: max(A g, B g) - α g (paper 2, equation 9, with the sign that follows from equation 6)."""
     g = w.g[p, place]
     return float(max(w.lower[p, place] * g, w.upper[p, place] * g) - w.alpha[p, place] * g)
@@ -197,7 +197,7 @@ def _meet(w: Any, batch: Any, rules: Any, p: int, c: int, room: Any) -> int:  # 
 @njit()
 def _move(w: Any, cache: Any, batch: Any, p: int, i: int, now: Any, room: Any) -> bool:  # pragma: no cover
     """Make the step of PROCESS along a coefficient. False if the kernel row is missing."""
-    length = _length(w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.diagonal, i)
+    length = free_step(w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.diagonal, i)
     if length == 0.0:
         return True
     if not usable(cache, batch, p, i):
@@ -207,7 +207,7 @@ def _move(w: Any, cache: Any, batch: Any, p: int, i: int, now: Any, room: Any) -
     rise, fall, best = room
     pages, table = cache.pages, cache.table
     rows, columns, mates, base = batch.rows, batch.columns, batch.mates, batch.base
-    now[GAP] = _shift(w.g[p], rise, fall, best, pages, table, rows, columns, mates, base, i, length)
+    now[GAP] = shift(w.g[p], rise, fall, best, pages, table, rows, columns, mates, base, i, length)
     now[CURRENT] = 0.0
     batch.at[p, STEPS] += 1
     return True
@@ -236,10 +236,10 @@ def _descend(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, room:
                 now[GAP], now[CURRENT] = total, 0.0
                 return False
             touched[i] = True
-        length = _length(g, alpha, lower, upper, diagonal, i)
+        length = free_step(g, alpha, lower, upper, diagonal, i)
         write_alpha(alpha, lower, upper, up, down, zeros, zero_at, count, i, alpha[i] + length)
         rise[i], fall[i] = upper[i] - alpha[i], lower[i] - alpha[i]
-        total = _shift(g, rise, fall, best, pages, table, rows, columns, mates, base, i, length)
+        total = shift(g, rise, fall, best, pages, table, rows, columns, mates, base, i, length)
         at[STEPS] += 1
         now[CURRENT] = 0.0
     now[GAP] = total
@@ -247,14 +247,14 @@ def _descend(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, room:
 
 
 @njit(inline=True)
-def _length(g: Any, alpha: Any, lower: Any, upper: Any, diagonal: Any, i: int) -> float:  # pragma: no cover
+def free_step(g: Any, alpha: Any, lower: Any, upper: Any, diagonal: Any, i: int) -> float:  # pragma: no cover
     """Give the step to the optimum along a coefficient, or to the end of its box."""
     free = g[i] / max(diagonal[i], LEAST_CURVATURE)
     return float(max(lower[i] - alpha[i], min(upper[i] - alpha[i], free)))
 
 
 @njit()
-def _shift(
+def shift(
     g: Any,
     rise: Any,
     fall: Any,
@@ -294,7 +294,7 @@ def _clean(w: Any, allowance: int, p: int, now: Any, room: Any) -> None:  # prag
         worst = zeros[0]
         for z in range(1, w.count[p, 1]):
             worst = zeros[z] if abs(g[zeros[z]]) > abs(g[worst]) else worst
-        now[GAP] -= _part(w, p, worst)
+        now[GAP] -= gap_of(w, p, worst)
         evict(w, p, worst)
         w.lower[p, worst] = w.upper[p, worst] = 0.0
         rise[worst] = fall[worst] = 0.0

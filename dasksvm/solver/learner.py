@@ -229,7 +229,7 @@ class Learner(Algorithm):
         if self.pools is not None and plan.choice is not None:
             far = near_boundary(plan.view)[:, None]
             with np.errstate(invalid="ignore"):  # inf - inf
-                moved = ((result.scored - batch.excess) / far).ravel()
+                moved = ((s.scored(result) - batch.excess) / far).ravel()
             self.pools.settle(plan.rows, result.examples, result.sampled)
             assert s.store is not None
             room = self.settings.inflight_bytes / max(s.store.row_bytes(), 1.0)
@@ -237,7 +237,7 @@ class Learner(Algorithm):
             self.pools.pace(moved[np.isfinite(moved)], members, room, self.settings.lookahead)
         if self.phase == "online" and batch.excess.size:
             with np.errstate(invalid="ignore"):  # inf - inf
-                moves = batch.excess - result.scored
+                moves = batch.excess - s.scored(result)
             moves[:, batch.chosen] += np.nan_to_num(batch.moved)
             self.drift.note(moves)
         if full and not self.stopped:

@@ -1,8 +1,10 @@
 """Which learner some settings ask for."""
 
+from dasksvm.solver.ascent import AscentLearner
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.multiclass.learner import MachineLearner
 from dasksvm.solver.settings import Settings
+from dasksvm.solver.tracked import TrackingLearner
 from dasksvm.solver.twoclass import TwoClassLearner
 from dasksvm.solver.unbiased import GapLearner
 
@@ -11,4 +13,6 @@ def make_learner(settings: Settings) -> Learner:
     """Make a learner that has seen nothing."""
     if settings.gap is not None:
         return GapLearner(settings)
+    if settings.tracking is not None:
+        return AscentLearner(settings) if settings.tracking.batch else TrackingLearner(settings)
     return TwoClassLearner(settings) if settings.machine is None else MachineLearner(settings)

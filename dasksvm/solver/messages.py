@@ -1,6 +1,6 @@
 """What crosses the wall between the learner and whoever executes its plans. Every array in a message is read-only."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +15,10 @@ class Message:
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
             if isinstance(value, np.ndarray):
-                object.__setattr__(self, field.name, frozen(value))
+                object.__setattr__(self, each.name, frozen(value))
 
 
 @dataclass(frozen=True)
@@ -219,6 +219,8 @@ class Progress:
         Kernel values computed.
     measure : {"delta", "gap"}
         The uncertainty of the bias (paper 1, equation 10), or the largest violation of a machine; the gap of the members.
+    more : dict of str to ndarray of float64, shape (P,)
+        What else an algorithm measures.
     """
 
     phase: str
@@ -230,17 +232,18 @@ class Progress:
     dual: NDArray[np.float64]
     evaluations: int
     measure: str = "delta"
+    more: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Give the entry of `history_`: scalars for one problem, lists for several."""
+        measured = {self.measure: self.delta, "dual": self.dual} | self.more
         alone = len(self.delta) == 1
         return {
             "phase": self.phase,
             "epoch": self.epoch,
             "seen": self.seen,
             "support_vectors": self.members,
-            self.measure: float(self.delta[0]) if alone else self.delta.tolist(),
-            "dual": float(self.dual[0]) if alone else self.dual.tolist(),
+            **{name: float(values[0]) if alone else values.tolist() for name, values in measured.items()},
             "steps": self.steps,
             "kernel_evaluations": self.evaluations,
         }

@@ -8,6 +8,7 @@ from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.multiclass.online import Rules as Steps
 from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.selection import Selection
+from dasksvm.solver.tracking import TrackingRules
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,10 @@ class Settings:
         Of a machine's online iterations.
     gap : GapRules or None
         Of LASVM-G and its kin: no bias, one coefficient at a time.
+    tracking : TrackingRules or None
+        Of random coordinate ascent: no bias either.
     seed : int
-        Of the random choices among a machine's steps.
+        Of the random choices among steps.
     epochs : int
         0 stands for "until no example of the whole set violates".
     finish : bool
@@ -58,4 +61,5 @@ class Settings:
     machine: Machine | None = None
     steps: Steps | None = None
     gap: GapRules | None = None
+    tracking: TrackingRules | None = None
     seed: int = 0

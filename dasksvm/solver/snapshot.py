@@ -95,8 +95,7 @@ def restore(settings: Settings, state: State) -> Learner:
     learner.seeds = state["seeds"]
     s.example, s.code, s.arrival = (state[name].copy() for name in ("example", "code", "arrival"))
     learner.extremes = state["extremes"].copy()
-    for name, array in learner.more_state().items():
-        array[:] = state[f"more.{name}"]
+    learner.take_state({name: state[f"more.{name}"] for name in learner.more_state()})
     learner.excess = state["excess"].copy()
     learner.queue = None if state["whole"] else state["queue"].copy()
     if "pools.mark" in state:

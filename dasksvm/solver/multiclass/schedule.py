@@ -16,6 +16,7 @@ DECAY = 0.05
 LEAST_PROBABILITY = 0.05
 # Values touched in what the paper calls a second: its gains begin at 1 a second.
 SECOND = 1e9
+STRIDE = np.uint64(0x9E3779B97F4A7C15)
 
 
 def initial_gains(steps: int) -> NDArray[np.float64]:
@@ -31,12 +32,18 @@ def seeded(seed: int) -> NDArray[np.uint64]:
 @njit()
 def draw(random: Any) -> float:  # pragma: no cover
     """Draw a number in [0, 1) (splitmix64: the state counts, and is mixed)."""
-    random[0] += np.uint64(0x9E3779B97F4A7C15)
+    random[0] += STRIDE
     z = random[0]
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = z ^ (z >> np.uint64(31))
     return np.float64(z >> np.uint64(11)) / 9007199254740992.0
+
+
+@njit()
+def skip(random: Any, count: int) -> None:  # pragma: no cover
+    """Move a stream on as though so many numbers had been drawn."""
+    random[0] += np.uint64(count) * STRIDE
 
 
 @njit()

@@ -1,0 +1,237 @@
+"""Batch coordinate ascent at random: the baseline of paper 3, section 6.3.
+
+All examples are taken in first, with α = 0, which needs no kernel values. Finishing then makes K picks for each, uniform over
+all of them, in blocks whose kernel rows are computed as one tile.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.algorithm import Outcome
+from dasksvm.solver.batch import Batch
+from dasksvm.solver.cache import PAGE
+from dasksvm.solver.directions import snapped
+from dasksvm.solver.expansion import Expansion
+from dasksvm.solver.features import Floats, Ints
+from dasksvm.solver.finishing import present_rows
+from dasksvm.solver.gap import free_step
+from dasksvm.solver.jit import njit
+from dasksvm.solver.learner import Learner
+from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
+from dasksvm.solver.multiclass.schedule import draw, skip
+from dasksvm.solver.working import insert, take_place
+
+Values = NDArray[np.float64]
+# Picks whose rows are computed together, if the cache can hold twice as many.
+BLOCK = 128
+STATE = ("problem", "alpha", "g", "dual", "steps", "done", "ahead", "_lacking")
+
+
+class AllExamples(Expansion):
+    """Every example that can have a coefficient, with α = 0."""
+
+    band = True
+
+    def take_in(self, result: CandidateBatch) -> None:
+        """Make members of a batch."""
+        if np.any(self.cache.cached):
+            self.release_rows()
+        assert self.store is not None
+        new = np.flatnonzero((self.known(result.examples, None) < 0) & np.any(result.bound > 0, axis=0))
+        rows = result.features.take(result.row_of[new])
+        places = take_in(self.working, result.sign[:, new], result.bound[:, new])
+        self.working.diagonal[places] = self.kernel.diagonal(rows)
+        self.working.slot[places] = self.store.append(rows)
+        self.example[places], self.code[places], self.arrival[places] = result.examples[new], result.codes[new], places
+
+
+class Ascent:
+    """The steps of a problem, on copies of its coefficients and gradients.
+
+    Parameters
+    ----------
+    expansion : AllExamples
+    problem : int
+    seed : int
+    steps : int
+        K.
+    """
+
+    cache = None
+    rounds = 0
+
+    def __init__(self, expansion: Expansion, problem: int, seed: int, steps: int) -> None:
+        w, places = expansion.working, expansion.places
+        self.problem, self.seed = problem, seed
+        self.alpha: Values = np.zeros(places)
+        self.sign, self.lower, self.upper = (
+            w.sign[problem, :places],
+            w.lower[problem, :places],
+            w.upper[problem, :places],
+        )
+        self.g: Values = self.sign.copy()
+        self.diagonal = w.diagonal[:places]
+        self.total = steps * places
+        self.dual, self.steps, self.done = 0.0, 0, 0
+        self.ahead: Ints = np.zeros(0, np.int64)
+        self._lacking: Ints = np.zeros(0, np.int64)
+
+    def choose(self, expansion: Expansion) -> bool:
+        """Draw the next picks; False when all are made."""
+        cache = expansion.cache
+        size = min(BLOCK, max(len(cache.pages) // cache.table.shape[1] // 2, 1), self.total - self.done)
+        self.ahead = picks(self.seed, self.done, size, len(self.alpha))
+        return bool(size > 0)
+
+    def order(self, expansion: Expansion) -> Ints:
+        """Slots of the places."""
+        return expansion.order()
+
+    def missing(self, expansion: Expansion) -> Ints:
+        """List the slots of the members that the picks would move now and whose rows are to be computed."""
+        at = self.ahead
+        room = np.where(self.g[at] > 0, self.upper[at] - self.alpha[at], self.alpha[at] - self.lower[at])
+        self._lacking = present_rows(expansion.cache, np.unique(at[(self.g[at] != 0.0) & (room > 0.0)]))
+        return expansion.order()[self._lacking]
+
+    def put(self, expansion: Expansion, rows: Floats) -> None:
+        """Keep the rows that were missing."""
+        expansion.put_rows(expansion.cache, self._lacking, rows)
+
+    def solve(self, expansion: Expansion) -> None:
+        """Make the steps of the picks, up to the first that needs a row which nobody foresaw."""
+        done, steps, gain = ascend(
+            self.ahead, self.alpha, self.g, self.lower, self.upper, self.diagonal, expansion.cache
+        )
+        self.done, self.steps, self.dual = self.done + done, self.steps + steps, self.dual + gain
+
+    def gap(self) -> float:
+        """The gap, divided by Σ C_i."""
+        terms = np.maximum(self.lower * self.g, self.upper * self.g) - self.alpha * self.g
+        return float(terms.sum() / max((self.upper - self.lower).sum(), np.finfo(float).tiny))
+
+    def state(self) -> dict[str, Any]:
+        """Give what a snapshot needs beside the working arrays and the cache."""
+        return {name: getattr(self, name) for name in STATE}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        for name in STATE:
+            value = state[name]
+            setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
+
+
+class AscentLearner(Learner):
+    """Batch coordinate ascent on one problem, or on several that share the kernel rows.
+
+    Parameters
+    ----------
+    settings : Settings
+        With tracking rules.
+    """
+
+    measure = "gap"
+    expansion: AllExamples
+
+    def _expansion(self) -> Expansion:
+        return AllExamples(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
+
+    def _view(self) -> View:
+        """Publish nothing: no kernel values are wanted, and every example is sent."""
+        problems = self.settings.problems
+        everywhere = np.full(problems, np.inf)
+        return View(
+            version=self.applied,
+            generation=0,
+            members=None,
+            order=np.zeros(0, np.int64),
+            alpha=np.zeros((problems, 0)),
+            top=everywhere,
+            bottom=-everywhere,
+            wants=np.ones((problems, 2), np.bool_),
+            slack=everywhere,
+            tau=0.0,
+            band=True,
+        )
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        self.expansion.make_room(result)
+        self.expansion.take_in(result)
+        self.seen += len(result.examples)
+
+    def _run(self, batch: Batch) -> bool:
+        raise NotImplementedError
+
+    def _standing(self) -> tuple[Values, Values]:
+        now = [self.finisher(self.expansion, p, 0.0) for p in range(self.settings.problems)]
+        for each in self.finishing:
+            now[each.problem] = each
+        return np.array([each.gap() for each in now]), np.array([each.dual for each in now])
+
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Ascent:
+        """Make what makes the steps of a problem."""
+        assert self.settings.tracking is not None
+        return Ascent(expansion, problem, self.settings.seed, self.settings.tracking.steps)
+
+    def outcome(self, expansion: Expansion, finished: list[Any]) -> Outcome:
+        """Tell what the problems of an expansion give; there is no bias."""
+        gaps, duals = np.array([now.gap() for now in finished]), np.array([now.dual for now in finished])
+        return Outcome(np.array([now.alpha for now in finished]), np.zeros((len(finished), 2)), gaps, duals)
+
+    def _finished_alpha(self) -> Values | None:
+        return None
+
+    def _closed(self) -> bool:
+        return True
+
+
+@njit()
+def take_in(w: Any, sign: Any, bound: Any) -> Any:  # pragma: no cover
+    """Make members with α = 0 of examples; return their places."""
+    places = np.empty(sign.shape[1], np.int64)
+    for c in range(len(places)):
+        places[c] = take_place(w)
+        for p in range(len(sign)):
+            if bound[p, c] > 0.0:
+                insert(w, p, places[c], sign[p, c], bound[p, c], sign[p, c])
+                w.holders[places[c]] += 1
+    return places
+
+
+@njit()
+def picks(seed: int, done: int, count: int, among: int) -> Any:  # pragma: no cover
+    """Draw picks uniformly from so many places, after `done` others."""
+    out = np.empty(count, np.int64)
+    random = np.empty(1, np.uint64)
+    random[0] = np.uint64(seed)
+    skip(random, done)
+    for k in range(count):
+        out[k] = np.int64(draw(random) * among)
+    return out
+
+
+@njit()
+def ascend(
+    ahead: Any, alpha: Any, g: Any, lower: Any, upper: Any, diagonal: Any, cache: Any
+) -> tuple[int, int, float]:  # pragma: no cover
+    """Make steps in some coefficients, as long as the rows are present; return how many picks, steps and the dual's rise."""
+    pages, table, cached = cache.pages, cache.table, cache.cached
+    steps, gain = 0, 0.0
+    for k in range(len(ahead)):
+        i = ahead[k]
+        length = free_step(g, alpha, lower, upper, diagonal, i)
+        length = snapped(alpha[i] + length, lower[i], upper[i]) - alpha[i]
+        if length == 0.0:
+            continue
+        if not cached[i]:
+            return k, steps, gain
+        alpha[i] += length
+        gain += length * (g[i] - 0.5 * length * diagonal[i])
+        for start in range(0, len(g), PAGE):
+            page = table[i, start // PAGE]
+            for a in range(min(PAGE, len(g) - start)):
+                g[start + a] -= length * np.float64(pages[page, a])
+        steps += 1
+    return len(ahead), steps, gain
