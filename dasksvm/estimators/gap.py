@@ -4,17 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from dasksvm import config
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples
 from dasksvm.estimators.lasvm import RULES as SHARED
-from dasksvm.estimators.lasvm import kernel_of
-from dasksvm.estimators.online import UNLIMITED, OnlineClassifier
+from dasksvm.estimators.online import UNLIMITED, OnlineClassifier, limit
 from dasksvm.estimators.parameters import NONE, Rule, either, integer, one_of, real
 from dasksvm.solver.features import Ints
 from dasksvm.solver.gap import GapRules
 from dasksvm.solver.lasvm import Rules
-from dasksvm.solver.selection import RANDOM, RandomOrder, Selection
+from dasksvm.solver.selection import RandomOrder
 from dasksvm.solver.settings import Settings
 
 OWN = ("reprocess", "delta_max", "second_order", "finish")
@@ -167,7 +165,6 @@ class GapSVC(OnlineClassifier):
         return np.zeros(0, np.int64)
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
-        most = UNLIMITED if self.max_support is None else int(self.max_support)
         ramped = self.variant in ("nc", "i")
         rules = GapRules(
             tau=float(self.tol),
@@ -177,21 +174,11 @@ class GapSVC(OnlineClassifier):
             ignore=self.variant == "i",
             warmup=int(self.warmup),
             allowance=UNLIMITED if self.variant == "full" else int(self.allowance),
-            max_support=most,
+            max_support=limit(self.max_support),
         )
-        selection = Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
-        one_by_one = selection.exact and self.selection != RANDOM
         return Settings(
-            kernel=kernel_of(self, width, variance),
-            rules=Rules(0.0, 1, np.inf, False, most),
-            problems=coding.problems,
-            epochs=epochs,
+            rules=Rules(0.0, 1, np.inf, False, rules.max_support),
             finish=False,
-            max_examples=UNLIMITED if self.max_examples is None else int(self.max_examples),
-            cache_bytes=int(self.cache_size * (1 << 20)),
-            inflight_bytes=config.bytes_of("inflight-bytes"),
-            lookahead=1 if one_by_one else int(config.get("lookahead")),
-            filter=bool(config.get("filter")),
-            selection=selection,
             gap=rules,
+            **self._common(width, variance, epochs, coding.problems),
         )

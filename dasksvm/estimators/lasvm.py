@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from dasksvm import config
 from dasksvm.data.coding import Coding
-from dasksvm.estimators.online import CONVERGED, UNLIMITED, OnlineClassifier
+from dasksvm.estimators.online import CONVERGED, OnlineClassifier, limit
 from dasksvm.estimators.parameters import NONE, Rule, check_parameters, either, flag, integer, one_of, real
 from dasksvm.model import KernelModel
-from dasksvm.solver.kernels import KERNELS, Kernel
+from dasksvm.solver.kernels import KERNELS
 from dasksvm.solver.lasvm import Rules
-from dasksvm.solver.selection import CRITERIA, RANDOM, Selection
+from dasksvm.solver.selection import CRITERIA
 from dasksvm.solver.settings import Settings
 
 RULES: dict[str, Rule] = {
@@ -188,23 +187,9 @@ class LaSVC(OnlineClassifier):
             reprocess=int(self.reprocess),
             delta_max=np.inf if self.delta_max is None else float(self.delta_max),
             second_order=bool(self.second_order),
-            max_support=UNLIMITED if self.max_support is None else int(self.max_support),
+            max_support=limit(self.max_support),
         )
-        selection = Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
-        one_by_one = selection.exact and self.selection != RANDOM
-        return Settings(
-            kernel=kernel_of(self, width, variance),
-            rules=rules,
-            problems=coding.problems,
-            epochs=epochs,
-            finish=bool(self.finish),
-            max_examples=UNLIMITED if self.max_examples is None else int(self.max_examples),
-            cache_bytes=int(self.cache_size * (1 << 20)),
-            inflight_bytes=config.bytes_of("inflight-bytes"),
-            lookahead=1 if one_by_one else int(config.get("lookahead")),
-            filter=bool(config.get("filter")),
-            selection=selection,
-        )
+        return Settings(rules=rules, finish=bool(self.finish), **self._common(width, variance, epochs, coding.problems))
 
     def _fit_path(self, X: Any, y: Any, Cs: Sequence[float]) -> tuple[list[KernelModel], int]:
         """Train for each of several C, side by side over the same kernel rows; the estimator is left unfitted.
@@ -243,13 +228,3 @@ class LaSVC(OnlineClassifier):
                 replace(whole, support_vectors=vectors, coefficients=coefficients[:, used], intercepts=intercepts)
             )
         return models, evaluations
-
-
-def kernel_of(estimator: Any, width: int, variance: float) -> Kernel:
-    """Make the kernel that an estimator's parameters ask for, on rows of `width` features whose values have this variance."""
-    gamma = estimator.gamma
-    if gamma == "scale":
-        gamma = 1.0 / (width * variance) if variance > 0 else 1.0
-    elif gamma == "auto":
-        gamma = 1.0 / width
-    return Kernel(estimator.kernel, float(gamma), float(estimator.coef0), int(estimator.degree))

@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm import config
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples, Form
 from dasksvm.estimators.lasvm import RULES as SHARED
-from dasksvm.estimators.lasvm import kernel_of
-from dasksvm.estimators.online import CONVERGED, UNLIMITED, OnlineClassifier
+from dasksvm.estimators.online import CONVERGED, OnlineClassifier, limit
 from dasksvm.estimators.parameters import Rule, flag, one_of
 from dasksvm.estimators.problem import Problem
 from dasksvm.model import KernelModel
@@ -203,20 +201,15 @@ class MulticlassSVC(OnlineClassifier):
             work=online.FEATURE_WORK * (width + coding.signs.shape[1]) + online.VALUE_WORK,
         )
         return Settings(
-            kernel=kernel_of(self, width, variance),
-            rules=Rules(rules.tau, 1, np.inf, False, UNLIMITED if self.max_support is None else int(self.max_support)),
-            problems=1,
-            epochs=epochs,
+            rules=Rules(rules.tau, 1, np.inf, False, limit(self.max_support)),
             finish=bool(self.finish) or batch or epochs == CONVERGED,
-            max_examples=UNLIMITED if self.max_examples is None else int(self.max_examples),
-            cache_bytes=int(self.cache_size * (1 << 20)),
-            inflight_bytes=config.bytes_of("inflight-bytes"),
-            lookahead=int(config.get("lookahead")),
-            filter=bool(config.get("filter")),
-            selection=Selection(),
             machine=machine(self.machine, coding.signs.shape[1]),
             steps=rules,
+            **self._common(width, variance, epochs, 1),
         )
+
+    def _selection(self) -> Selection:
+        return Selection()
 
     def _goes_on(self, learner: Learner, coding: Coding) -> bool:
         return learner.settings.machine == machine(self.machine, coding.signs.shape[1])

@@ -32,7 +32,7 @@ from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.learners import make_learner
 from dasksvm.solver.messages import Progress
-from dasksvm.solver.selection import RandomOrder, Selection
+from dasksvm.solver.selection import RANDOM, RandomOrder, Selection
 from dasksvm.solver.settings import Settings
 from dasksvm.timings import Timings
 
@@ -53,6 +53,25 @@ class OnlineClassifier(KernelClassifier):
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         """Make the settings of a run over rows of `width` features, whose values have this variance."""
         raise NotImplementedError
+
+    def _common(self, width: int, variance: float, epochs: int, problems: int) -> dict[str, Any]:
+        """Of the settings, what all online solvers have."""
+        selection = self._selection()
+        one_by_one = selection.exact and selection.criterion != RANDOM
+        return {
+            "kernel": kernel_of(self, width, variance),
+            "problems": problems,
+            "epochs": epochs,
+            "max_examples": limit(self.max_examples),
+            "cache_bytes": int(self.cache_size * (1 << 20)),
+            "inflight_bytes": config.bytes_of("inflight-bytes"),
+            "lookahead": 1 if one_by_one else int(config.get("lookahead")),
+            "filter": bool(config.get("filter")),
+            "selection": selection,
+        }
+
+    def _selection(self) -> Selection:
+        return Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train from scratch.
@@ -305,3 +324,18 @@ class OnlineClassifier(KernelClassifier):
 def support_rows(source: Source, rows: Ints) -> Ints:
     """Give the numbers that rows of a source have for the user: those of a data set are the rows of what it was made from."""
     return source.data.source_rows(rows) if isinstance(source, DatasetSource) else rows
+
+
+def limit(budget: int | None) -> int:
+    """Give a budget as a number."""
+    return UNLIMITED if budget is None else int(budget)
+
+
+def kernel_of(estimator: Any, width: int, variance: float) -> Kernel:
+    """Make the kernel that an estimator's parameters ask for, on rows of `width` features whose values have this variance."""
+    gamma = estimator.gamma
+    if gamma == "scale":
+        gamma = 1.0 / (width * variance) if variance > 0 else 1.0
+    elif gamma == "auto":
+        gamma = 1.0 / width
+    return Kernel(estimator.kernel, float(gamma), float(estimator.coef0), int(estimator.degree))

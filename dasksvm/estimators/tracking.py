@@ -4,16 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from dasksvm import config
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples
 from dasksvm.estimators.lasvm import RULES as SHARED
-from dasksvm.estimators.lasvm import kernel_of
-from dasksvm.estimators.online import UNLIMITED, OnlineClassifier
+from dasksvm.estimators.online import OnlineClassifier, limit
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of
 from dasksvm.solver.features import Ints
 from dasksvm.solver.lasvm import Rules
-from dasksvm.solver.selection import RANDOM, RandomOrder, Selection
+from dasksvm.solver.selection import RANDOM, RandomOrder
 from dasksvm.solver.settings import Settings
 from dasksvm.solver.tracking import TrackingRules
 
@@ -168,7 +166,6 @@ class TrackingSVC(OnlineClassifier):
         return np.zeros(0, np.int64)
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
-        most = UNLIMITED if self.max_support is None else int(self.max_support)
         batch, support = self.solver == "batch", self.gradients == "support"
         if support and not (self.process or batch):
             raise ValueError("gradients 'support' needs process=True: an example would never get a coefficient.")
@@ -176,20 +173,12 @@ class TrackingSVC(OnlineClassifier):
             raise ValueError(
                 f"selection {self.selection!r} is for solver 'online' only: 'batch' takes all examples in."
             )
-        rules = TrackingRules(int(self.steps), bool(self.process), support, bool(self.average), batch, most)
-        selection = Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
-        one_by_one = selection.exact and self.selection != RANDOM
+        rules = TrackingRules(
+            int(self.steps), bool(self.process), support, bool(self.average), batch, limit(self.max_support)
+        )
         return Settings(
-            kernel=kernel_of(self, width, variance),
-            rules=Rules(0.0, 1, np.inf, False, most),
-            problems=coding.problems,
-            epochs=epochs,
+            rules=Rules(0.0, 1, np.inf, False, rules.max_support),
             finish=False,
-            max_examples=UNLIMITED if self.max_examples is None else int(self.max_examples),
-            cache_bytes=int(self.cache_size * (1 << 20)),
-            inflight_bytes=config.bytes_of("inflight-bytes"),
-            lookahead=1 if one_by_one else int(config.get("lookahead")),
-            filter=bool(config.get("filter")),
-            selection=selection,
             tracking=rules,
+            **self._common(width, variance, epochs, coding.problems),
         )
