@@ -238,3 +238,12 @@ def test_snapshot_while_members_are_left_out():
     for one in (learner, resumed):
         run(one, rows)
     assert same(learner, resumed, 1800)
+
+
+def test_a_run_is_stuck_when_it_neither_gains_nor_comes_nearer():
+    stall = finishing.Stall()
+    assert not any(stall.stuck(False, 1.0 / (1 + n)) for n in range(200))
+    # What is gained may be less than the last bit of the dual.
+    assert not any(stall.stuck(True, 1.0) for _ in range(200))
+    again = finishing.Stall(*stall.state())
+    assert [again.stuck(False, 1.0) for _ in range(finishing.STALLED + 1)] == [*[False] * finishing.STALLED, True]

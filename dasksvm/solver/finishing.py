@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.cache import PAGE, RowCache, empty_cache, present
+from dasksvm.solver.cache import RowCache, empty_cache, present
 from dasksvm.solver.directions import block_extremes, find, gains_down, shift_block, snapped, step_length
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Floats, Ints
@@ -45,6 +45,8 @@ STATE = (
     "chosen",
     "newest",
     "_lacking",
+    "_known_places",
+    "_known_values",
 )
 
 
@@ -98,6 +100,8 @@ class Finishing:
         self._lacking: Ints = np.zeros(0, np.int64)
         self.chosen: Ints = np.zeros(0, np.int64)
         self.newest: Ints = np.zeros(0, np.int64)
+        self._known_places: Ints = np.zeros(0, np.int64)
+        self._known_values: Floats = np.zeros((0, 0))
 
     def movable(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Tell which members may rise and which may fall."""
@@ -160,8 +164,8 @@ class Finishing:
     def solve(self, expansion: Expansion) -> None:
         """Solve the problem of the working set and move the gradients of the members in play."""
         chosen = self.chosen
-        values = square(self._rows(expansion), np.searchsorted(self.active, chosen))
-        np.fill_diagonal(values, expansion.working.diagonal[chosen])
+        values = known_square(expansion, chosen, self.newest, self._known_places, self._known_values)
+        self._known_places, self._known_values = chosen, values
         before, gradients = self.alpha[chosen], self.g[chosen]
         alpha = before.copy()
         top, bottom = self.extremes()
@@ -232,6 +236,20 @@ class Finishing:
         self.stall = Stall(*state["stalled"])
 
 
+def known_square(expansion: Expansion, chosen: Ints, newest: Ints, known_places: Ints, known_values: Floats) -> Floats:
+    """Kernel values of a working set; those among its older half are known from the round before."""
+    members, slots = expansion.members(), expansion.order()
+    values = np.empty((len(chosen), len(chosen)), members.dtype)
+    new = np.flatnonzero(np.isin(chosen, newest))
+    old = np.flatnonzero(~np.isin(chosen, newest))
+    among = members.take(slots[chosen])
+    _fill_square(values, new, expansion.kernel.tile(among.take(new), among))
+    if len(old):
+        _copy_square(values, old, known_values, np.searchsorted(known_places, chosen[old]))
+    np.fill_diagonal(values, expansion.working.diagonal[chosen])
+    return values
+
+
 def _largest(key: NDArray[np.float64], places: Ints, count: int) -> Ints:
     if len(places) <= count:
         return places
@@ -251,15 +269,21 @@ def present_rows(cache: Any, places: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def square(cache: Any, places: Any) -> Any:  # pragma: no cover
-    """Give the kernel values of some members, whose rows are present, with each other."""
-    values = np.empty((len(places), len(places)), cache.pages.dtype)
-    pages, table = cache.pages, cache.table
-    for a in range(len(places)):
-        place = places[a]
-        for b in range(len(places)):
-            values[a, b] = pages[table[place, places[b] // PAGE], places[b] % PAGE]
-    return values
+def _fill_square(values: Any, new: Any, rows: Any) -> None:  # pragma: no cover
+    """Write some rows of a symmetric matrix, and their columns."""
+    for at in range(len(new)):
+        values[new[at]] = rows[at]
+    for start in range(0, len(values), 16):
+        for at in range(len(new)):
+            for a in range(start, min(start + 16, len(values))):
+                values[a, new[at]] = rows[at, a]
+
+
+@njit()
+def _copy_square(values: Any, to: Any, source: Any, of: Any) -> None:  # pragma: no cover
+    for a in range(len(to)):
+        for b in range(len(to)):
+            values[to[a], to[b]] = source[of[a], of[b]]
 
 
 @njit()
