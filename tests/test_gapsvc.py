@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.datasets import load_digits
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dasksvm import Dataset, GapSVC, HeldOut, LaSVC, load, train
+from dasksvm import ActiveLearner, Dataset, GapSVC, HeldOut, LaSVC, TrackingSVC, load, train
 from tests.clusters import cluster, digest, history, noisy
 from tests.helpers import blobs
 
@@ -64,6 +64,37 @@ def test_history_and_certificate_tell_of_the_gap(variant):
         assert gap == pytest.approx(last["gap"], rel=1e-3)
     else:
         assert 0 < gap < primal
+
+
+def test_the_dual_counts_coefficients_against_their_labels():
+    X, y, _, _ = wrong(0.25)
+    model = solver(ramp=0.0, warmup=20, C=10.0).fit(X, y)
+    assert np.any(model.dual_coef_[0] * y[model.support_] < 0)
+    assert model.history_[-1]["dual"] == pytest.approx(model.dual_objective_, rel=1e-4)
+
+
+def test_gradients_stay_exact_where_steps_are_tiny_beside_the_box():
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 256, (300, 400)).astype(float), np.where(rng.random(300) < 0.5, 1, -1)
+    for variant in ("g", "nc"):
+        model = solver(variant, kernel="linear", C=1000.0, dtype="float64").fit(X, y)
+        model._running[0].expansion.check(1e-7)
+
+
+def test_queries_need_a_model_on_the_way_and_no_budget():
+    X, y, _, _ = wrong()
+    for name, estimator in (("retrain", solver()), ("retrain", TrackingSVC())):
+        with pytest.raises(ValueError, match=name):
+            ActiveLearner(estimator, X, retrain=True)
+    with pytest.raises(ValueError, match="solver='online'"):
+        ActiveLearner(TrackingSVC(solver="batch"), X)
+    for estimator in (solver("g", max_support=8), TrackingSVC(max_support=8, random_state=3)):
+        learner = ActiveLearner(estimator, X)
+        while len(learner.ids) < 60:
+            ids = learner.query(10)
+            learner.teach(ids, y[ids])
+        assert learner.estimator_.n_support_.sum() > 8
+        assert learner._learner.settings.seed == learner.estimator._seed()
 
 
 def test_a_small_threshold_makes_the_exact_svm_of_all_examples():

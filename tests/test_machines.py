@@ -220,3 +220,23 @@ def test_the_batch_solver_takes_in_and_solves_in_turn(name, monkeypatch):
     LocalExecutor(resumed, examples, 1).run(Counted())
     for one, other in zip(learner.solution(), resumed.solution(), strict=True):
         assert np.array_equal(one, other)
+
+
+def test_a_batch_run_that_is_stopped_while_it_pauses_solves_what_it_has(monkeypatch):
+    X, y, _, _ = digits(900)
+    monkeypatch.setattr("dasksvm.solver.multiclass.learner.LEAST_HELD", 200)
+    estimator = solver("llw", solver="batch", cache_size=0.1)
+    problem = estimator._problem(X, y, None, reset=True)
+    learner, examples, seed = estimator._prepare(problem, estimator._coding(problem), 0)
+    learner.feed(RandomOrder(examples.source.chunks, seed), np.arange(20))
+    seen = []
+
+    def stop_in_coarse_finishing(progress, seconds):
+        coarse = learner.paused and learner.phase == "finishing" and bool(learner.finishing)
+        seen.append(coarse)
+        return coarse
+
+    LocalExecutor(learner, examples, 1).run(stop_in_coarse_finishing)
+    assert any(seen)
+    assert learner.stopped
+    assert learner.progress().delta[0] <= 1e-3

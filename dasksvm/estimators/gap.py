@@ -5,14 +5,11 @@ from typing import Any
 import numpy as np
 
 from dasksvm.data.coding import Coding
-from dasksvm.data.sources import Examples
 from dasksvm.estimators.lasvm import RULES as SHARED
 from dasksvm.estimators.online import UNLIMITED, OnlineClassifier, limit
 from dasksvm.estimators.parameters import NONE, Rule, either, integer, one_of, real
-from dasksvm.solver.features import Ints
 from dasksvm.solver.gap import GapRules
 from dasksvm.solver.lasvm import Rules
-from dasksvm.solver.selection import RandomOrder
 from dasksvm.solver.settings import Settings
 
 OWN = ("reprocess", "delta_max", "second_order", "finish")
@@ -54,7 +51,8 @@ class GapSVC(OnlineClassifier):
     warmup : int, default=200
         Support vectors of a problem from which on the ramp matters.
     allowance : int, default=200
-        Members without a coefficient that are kept (m of CLEAN), those next to the margin; "full" keeps all.
+        Members without a coefficient that are kept (m of CLEAN), those next to the margin; "full" keeps all. More of them
+        bring the result nearer to the exact SVM: on adult 1000 take the dual of "g" from 1.049 to 1.060 million.
     threshold : float, default=None
         Bring the gap below this, and not below max(C, gap target): a small one gives the exact SVM of the members.
     tol : float, default=1e-3
@@ -86,10 +84,12 @@ class GapSVC(OnlineClassifier):
 
     Attributes
     ----------
-    classes_, support_, support_vectors_, n_support_, dual_coef_, n_iter_, n_features_in_, dual_objective_, model_
+    classes_, support_, support_vectors_, n_support_, dual_coef_, n_iter_, n_features_in_, model_
         As in `LaSVC`.
     intercept_ : ndarray of shape (P,)
         0.
+    dual_objective_ : float
+        Of "nc" within the boxes that the examples got, so that `duality_gap`, whose primal has the hinge loss, is no certificate.
     kernel_evaluations_ : int
     history_ : list of dict
         What was seen, the members, the gap of the members, the dual, seconds and kernel values, after every batch.
@@ -107,6 +107,7 @@ class GapSVC(OnlineClassifier):
     """
 
     _parameter_rules = RULES
+    _first = 0
 
     def __init__(
         self,
@@ -161,8 +162,12 @@ class GapSVC(OnlineClassifier):
         self.verbose = verbose
         self.client = client
 
-    def _seeds(self, order: RandomOrder, examples: Examples) -> Ints:
-        return np.zeros(0, np.int64)
+    def _dual(self) -> tuple[float, float]:
+        # On the flat part of the ramp a coefficient has not the sign of its label.
+        half_norm = 0.5 * float(self.model_.squared_norms().sum())
+        signs = Coding.of(np.ones(len(self.classes_)), pairwise=self._pairwise).signs
+        labels = np.repeat(signs, self.n_support_, axis=1)
+        return float((labels * self.model_.coefficients).sum()) - half_norm, half_norm
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         ramped = self.variant in ("nc", "i")

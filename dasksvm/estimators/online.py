@@ -48,6 +48,8 @@ class OnlineClassifier(KernelClassifier):
     """Base of the online solvers; a subclass has the parameters, their rules and the settings that follow from them."""
 
     _parameter_rules: dict[str, Rule]
+    # Examples of each class that a run begins with, before its order.
+    _first = SEEDS
     client: Any
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
@@ -116,7 +118,7 @@ class OnlineClassifier(KernelClassifier):
         epochs = self._passes()
         learner, examples, seed = self._prepare(problem, coding, epochs)
         order = RandomOrder(examples.source.chunks, seed)
-        learner.feed(order, self._seeds(order, examples))
+        learner.feed(order, first_of_each_class(order, examples, self._first))
         learner, history, timings = self._run(learner, examples, callbacks)
         if epochs == CONVERGED and not (learner.converged or learner.stopped):
             warnings.warn(
@@ -170,7 +172,7 @@ class OnlineClassifier(KernelClassifier):
         entries = getattr(self, "history_", [])
         try:
             order = RandomOrder(examples.source.chunks, seed, examples.base)
-            learner.feed(order, self._seeds(order, examples) if first else np.zeros(0, np.int64))
+            learner.feed(order, first_of_each_class(order, examples, self._first if first else 0))
             learner, history, _ = self._run(learner, examples, ())
         except BaseException:
             self._forget()
@@ -219,10 +221,6 @@ class OnlineClassifier(KernelClassifier):
     def _pairwise(self) -> bool:
         return bool(self.decision_function_shape == "ovo")
 
-    def _seeds(self, order: RandomOrder, examples: Examples) -> Ints:
-        """What a run begins with, before its order: a few examples of each class."""
-        return first_of_each_class(order, examples, SEEDS)
-
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(1 << 31))
 
@@ -242,14 +240,22 @@ class OnlineClassifier(KernelClassifier):
         X = opened(X)
         source = DatasetSource(X) if isinstance(X, Dataset) else self._source(X, reset=True)
         settings, form = self._define(source, epochs, Coding.of(np.ones(2)))
+        name, seed = type(self).__name__, self._seed()
+        if epochs == CONVERGED and (settings.gap or settings.tracking):
+            raise ValueError(f"retrain must be False: {name} has no optimum to train to.")
+        if settings.tracking and settings.tracking.batch:
+            raise ValueError(f"{name} must have solver='online': 'batch' has no model before it has all labels.")
         settings = replace(
             settings,
             rules=settings.rules._replace(max_support=UNLIMITED),
+            gap=settings.gap and settings.gap._replace(max_support=UNLIMITED),
+            tracking=settings.tracking and settings.tracking._replace(max_support=UNLIMITED),
             max_examples=UNLIMITED,
             finish=epochs == CONVERGED,
             selection=Selection(),
+            seed=seed,
         )
-        return source, make_learner(settings), form, self._seed()
+        return source, make_learner(settings), form, seed
 
     def _run(
         self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher]

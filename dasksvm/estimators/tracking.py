@@ -5,13 +5,11 @@ from typing import Any
 import numpy as np
 
 from dasksvm.data.coding import Coding
-from dasksvm.data.sources import Examples
 from dasksvm.estimators.lasvm import RULES as SHARED
 from dasksvm.estimators.online import OnlineClassifier, limit
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of
-from dasksvm.solver.features import Ints
 from dasksvm.solver.lasvm import Rules
-from dasksvm.solver.selection import RANDOM, RandomOrder
+from dasksvm.solver.selection import RANDOM
 from dasksvm.solver.settings import Settings
 from dasksvm.solver.tracking import TrackingRules
 
@@ -110,6 +108,7 @@ class TrackingSVC(OnlineClassifier):
     """
 
     _parameter_rules = RULES
+    _first = 0
 
     def __init__(
         self,
@@ -161,9 +160,6 @@ class TrackingSVC(OnlineClassifier):
         self.random_state = random_state
         self.verbose = verbose
         self.client = client
-
-    def _seeds(self, order: RandomOrder, examples: Examples) -> Ints:
-        return np.zeros(0, np.int64)
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         batch, support = self.solver == "batch", self.gradients == "support"

@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.algorithm import Outcome
 from dasksvm.solver.batch import Batch
 from dasksvm.solver.cache import PAGE
-from dasksvm.solver.directions import snapped
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Floats, Ints
 from dasksvm.solver.finishing import present_rows
 from dasksvm.solver.gap import free_step
 from dasksvm.solver.jit import njit
-from dasksvm.solver.learner import Learner
 from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
 from dasksvm.solver.multiclass.schedule import draw, skip
+from dasksvm.solver.unbiased import UnbiasedLearner
 from dasksvm.solver.working import insert, take_place
 
 Values = NDArray[np.float64]
@@ -107,6 +105,7 @@ class Ascent:
         )
         self.done, self.steps, self.dual = self.done + done, self.steps + steps, self.dual + gain
 
+    @property
     def gap(self) -> float:
         """The gap, divided by Σ C_i."""
         terms = np.maximum(self.lower * self.g, self.upper * self.g) - self.alpha * self.g
@@ -123,7 +122,7 @@ class Ascent:
             setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
 
 
-class AscentLearner(Learner):
+class AscentLearner(UnbiasedLearner):
     """Batch coordinate ascent on one problem, or on several that share the kernel rows.
 
     Parameters
@@ -132,7 +131,6 @@ class AscentLearner(Learner):
         With tracking rules.
     """
 
-    measure = "gap"
     expansion: AllExamples
 
     def _expansion(self) -> Expansion:
@@ -159,7 +157,7 @@ class AscentLearner(Learner):
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
         self.expansion.make_room(result)
         self.expansion.take_in(result)
-        self.seen += len(result.examples)
+        self.seen += len(result.examples) if self.phase == "online" else 0
 
     def _run(self, batch: Batch) -> bool:
         raise NotImplementedError
@@ -168,23 +166,12 @@ class AscentLearner(Learner):
         now = [self.finisher(self.expansion, p, 0.0) for p in range(self.settings.problems)]
         for each in self.finishing:
             now[each.problem] = each
-        return np.array([each.gap() for each in now]), np.array([each.dual for each in now])
+        return np.array([each.gap for each in now]), np.array([each.dual for each in now])
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> Ascent:
         """Make what makes the steps of a problem."""
         assert self.settings.tracking is not None
         return Ascent(expansion, problem, self.settings.seed, self.settings.tracking.steps)
-
-    def outcome(self, expansion: Expansion, finished: list[Any]) -> Outcome:
-        """Tell what the problems of an expansion give; there is no bias."""
-        gaps, duals = np.array([now.gap() for now in finished]), np.array([now.dual for now in finished])
-        return Outcome(np.array([now.alpha for now in finished]), np.zeros((len(finished), 2)), gaps, duals)
-
-    def _finished_alpha(self) -> Values | None:
-        return None
-
-    def _closed(self) -> bool:
-        return True
 
 
 @njit()
@@ -222,7 +209,6 @@ def ascend(
     for k in range(len(ahead)):
         i = ahead[k]
         length = free_step(g, alpha, lower, upper, diagonal, i)
-        length = snapped(alpha[i] + length, lower[i], upper[i]) - alpha[i]
         if length == 0.0:
             continue
         if not cached[i]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dasksvm.solver.batch import CANDIDATE, DONE, ENTERED, FULL, MISSING, PLACE, ROW_MISSING, SEEN, STAGE, STEPS, usable
 from dasksvm.solver.cache import PAGE
-from dasksvm.solver.directions import LEAST_CURVATURE, find_steepest, shift_gap, steepest
+from dasksvm.solver.directions import LEAST_CURVATURE, find_steepest, shift_gap, snapped, steepest
 from dasksvm.solver.jit import SUMS, njit
 from dasksvm.solver.working import evict, insert, set_alpha, write_alpha
 
@@ -237,6 +237,9 @@ def _descend(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, room:
                 return False
             touched[i] = True
         length = free_step(g, alpha, lower, upper, diagonal, i)
+        if length == 0.0:
+            # Less than what is snapped to the bound: nothing is gained any more, whatever the gap is.
+            break
         write_alpha(alpha, lower, upper, up, down, zeros, zero_at, count, i, alpha[i] + length)
         rise[i], fall[i] = upper[i] - alpha[i], lower[i] - alpha[i]
         total = shift(g, rise, fall, best, pages, table, rows, columns, mates, base, i, length)
@@ -248,9 +251,9 @@ def _descend(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, room:
 
 @njit(inline=True)
 def free_step(g: Any, alpha: Any, lower: Any, upper: Any, diagonal: Any, i: int) -> float:  # pragma: no cover
-    """Give the step to the optimum along a coefficient, or to the end of its box."""
-    free = g[i] / max(diagonal[i], LEAST_CURVATURE)
-    return float(max(lower[i] - alpha[i], min(upper[i] - alpha[i], free)))
+    """Give the step to the optimum along a coefficient, or to the end of its box: as far as `write_alpha` will move it."""
+    free = alpha[i] + g[i] / max(diagonal[i], LEAST_CURVATURE)
+    return float(snapped(free, lower[i], upper[i]) - alpha[i])
 
 
 @njit()

@@ -278,9 +278,12 @@ class Learner(Algorithm):
         return None
 
     def _finished(self) -> None:
-        if self.paused and not self.stopped:
+        if self.paused:
+            # What was solved to go on with is not what a run ends with.
             self._go_on()
-            self.phase, self.paused = "online", False
+            self.phase, self.paused = "finishing" if self.stopped else "online", False
+            if self.stopped:
+                self.begin_finishing(0)
             return
         if self.settings.epochs == 0 and not self.stopped and self.epoch < MOST_EPOCHS:
             if self.changed or self.queue is not None:

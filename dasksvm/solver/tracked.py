@@ -8,17 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver import tracking
-from dasksvm.solver.algorithm import Outcome
 from dasksvm.solver.batch import Batch, in_each_problem
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Features, Floats, Ints
 from dasksvm.solver.finishing import present_rows
 from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.learner import Learner
 from dasksvm.solver.messages import CandidateBatch, Progress
 from dasksvm.solver.settings import Settings
 from dasksvm.solver.tracking import COUNT, GAINED, SUM, TrackingRules
-from dasksvm.solver.unbiased import Held
+from dasksvm.solver.unbiased import Held, UnbiasedLearner
 from dasksvm.solver.working import dual_objective
 
 Values = NDArray[np.float64]
@@ -145,7 +143,7 @@ class Tracked(Held):
         self.gap = tracking.standing(expansion.working, problem)
 
 
-class TrackingLearner(Learner):
+class TrackingLearner(UnbiasedLearner):
     """Algorithm 1 or 2 on one problem, or on several that share the kernel rows and the picks.
 
     Parameters
@@ -154,7 +152,6 @@ class TrackingLearner(Learner):
         With tracking rules.
     """
 
-    measure = "gap"
     expansion: TrackedExpansion
 
     def __init__(self, settings: Settings) -> None:
@@ -192,17 +189,6 @@ class TrackingLearner(Learner):
         """Make what stands for finishing."""
         assert isinstance(expansion, TrackedExpansion)
         return Tracked(expansion, problem)
-
-    def outcome(self, expansion: Expansion, finished: list[Any]) -> Outcome:
-        """Tell what the problems of an expansion give; there is no bias."""
-        gaps, duals = np.array([now.gap for now in finished]), np.array([now.dual for now in finished])
-        return Outcome(np.array([now.alpha for now in finished]), np.zeros((len(finished), 2)), gaps, duals)
-
-    def _finished_alpha(self) -> Values | None:
-        return None
-
-    def _closed(self) -> bool:
-        return True
 
     def more_state(self) -> dict[str, NDArray[Any]]:
         """Give the numbers, the average and the record of the gap."""

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.batch import CANDIDATE, DONE, ENTERED, FULL, MISSING, PLACE, REPEAT, ROW_MISSING, SEEN, STAGE, STEPS
-from dasksvm.solver.directions import snapped
 from dasksvm.solver.gap import free_step, gap, gap_of, room_of, shift
 from dasksvm.solver.jit import SUMS, njit
 from dasksvm.solver.multiclass.schedule import draw, skip
@@ -207,7 +206,6 @@ def _ascend(
         if i < 0 or not member[i] or (support and k >= 0 and alpha[i] == 0.0):
             continue
         length = free_step(g, alpha, lower, upper, diagonal, i)
-        length = snapped(alpha[i] + length, lower[i], upper[i]) - alpha[i]
         if length == 0.0:
             continue
         if i < base:

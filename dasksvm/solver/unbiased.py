@@ -72,7 +72,24 @@ class Held:
         """Go on where `state` was taken."""
 
 
-class GapLearner(Learner):
+class UnbiasedLearner(Learner):
+    """A learner of two-class problems that have no bias, and nothing to close."""
+
+    measure = "gap"
+
+    def outcome(self, expansion: Expansion, finished: list[Any]) -> Outcome:
+        """Tell what the problems of an expansion give; there is no bias."""
+        gaps, duals = np.array([now.gap for now in finished]), np.array([now.dual for now in finished])
+        return Outcome(np.array([now.alpha for now in finished]), np.zeros((len(finished), 2)), gaps, duals)
+
+    def _finished_alpha(self) -> Values | None:
+        return None
+
+    def _closed(self) -> bool:
+        return True
+
+
+class GapLearner(UnbiasedLearner):
     """LASVM-G, LASVM-NC, LASVM-I or FULL SVM on one problem, or on several that share the kernel rows.
 
     Parameters
@@ -80,8 +97,6 @@ class GapLearner(Learner):
     settings : Settings
         With gap rules.
     """
-
-    measure = "gap"
 
     def _expansion(self) -> Expansion:
         s = self.settings
@@ -100,14 +115,3 @@ class GapLearner(Learner):
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> Held:
         """Make what stands for finishing."""
         return Held(expansion, problem)
-
-    def outcome(self, expansion: Expansion, finished: list[Held]) -> Outcome:
-        """Tell what the problems of an expansion give; there is no bias."""
-        gaps, duals = np.array([now.gap for now in finished]), np.array([now.dual for now in finished])
-        return Outcome(np.array([now.alpha for now in finished]), np.zeros((len(finished), 2)), gaps, duals)
-
-    def _finished_alpha(self) -> Values | None:
-        return None
-
-    def _closed(self) -> bool:
-        return True
