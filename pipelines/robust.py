@@ -130,9 +130,9 @@ def fit(name: str, of: str, seed: int, ramp: float, watch: bool, cache_size: flo
     if watch:
         looks = Looks(task)
         run, cost = timed(partial(train, (task.X, task.y), model, callbacks=[looks]))
-        step = max(len(run.history) // 400, 1)
+        model, step = run.estimator, max(len(run.history) // 400, 1)
         row["curve"] = looks.points
-        row["steps"] = [point(entry) for entry in run.history[::step]]
+        row["steps"] = [point(entry) for entry in run.history[::step] if entry["phase"] != "intermediate"]
     else:
         _, cost = timed(partial(model.fit, task.X, task.y))
     row |= cost | figures(task.y_test > 0, model.decision_function(task.X_test))

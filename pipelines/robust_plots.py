@@ -50,10 +50,17 @@ def _curves(task: str, rows: dict[str, dict[str, Any]], folder: Path) -> Path:
             panels[0, 0].plot(*zip(*gaps, strict=True), label=NAMES[name])
         panels[0, 1].plot(seen, [look["break_even"] for look in looks], label=NAMES[name])
         panels[0, 2].plot(seen, [100 - look["accuracy"] for look in looks], label=NAMES[name])
-        panels[1, 0].plot(at, [step["support_vectors"] for step in steps], label=NAMES[name])
+        panels[1, 0].plot(seen, [look["support_vectors"] for look in looks], label=NAMES[name])
         panels[1, 1].plot(at, [step["kernel_evaluations"] for step in steps], label=NAMES[name])
         panels[1, 2].plot(at, [step["seconds"] for step in steps], label=NAMES[name])
-    titles = ("gap of the members / examples", "PRBEP, %", "test error, %", "members", "kernel values", "seconds")
+    titles = (
+        "gap of the members / examples",
+        "PRBEP, %",
+        "test error, %",
+        "support vectors",
+        "kernel values",
+        "seconds",
+    )
     for panel, title in zip(panels.ravel(), titles, strict=True):
         panel.set_title(title)
         panel.set_xlabel("examples")
@@ -66,8 +73,10 @@ def _ramps(task: str, rows: list[dict[str, Any]], folder: Path) -> Path:
     from matplotlib import pyplot as plt
 
     figure, panel = plt.subplots(figsize=(8, 6), layout="constrained")
+    # The orders that all values of s were tried with.
+    tried = [{row["seed"] for row in rows if row["ramp"] == ramp} for ramp in {row["ramp"] for row in rows}]
     for name in NAMES:
-        mine = [row for row in rows if row["solver"] == name]
+        mine = [row for row in rows if row["solver"] == name and row["seed"] in set.intersection(*tried)]
         points = [
             (
                 ramp,
