@@ -143,7 +143,7 @@ def curves(
     }
     step = max(len(run.history) // 300, 1)
     curve = [_point(entry) for at, entry in enumerate(run.history) if at % step == 0 or "error" in entry]
-    click.echo(json.dumps(row | cost | _figures(model, found) | {"curve": curve} | environment()))
+    click.echo(json.dumps(row | cost | _figures(run.estimator, found) | {"curve": curve} | environment()))
 
 
 def _point(entry: dict[str, Any]) -> dict[str, Any]:
