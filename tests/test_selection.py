@@ -12,9 +12,8 @@ from dasksvm.solver.messages import ScorePlan
 from dasksvm.solver.selection import DRAWN, FREE, MOST_GROUPS, Pools, RandomOrder, Selection
 from pipelines.curves import KEPT, above, mean_curve, read
 from pipelines.rows import write
-from pipelines.selection import noisy as with_noise
-from pipelines.selection import split
-from pipelines.tasks import Task
+from pipelines.tasks import Task, split
+from pipelines.tasks import noisy as with_noise
 from tests.helpers import Rows, blobs, kernel_matrix, learner_for, run
 from tests.test_learner import execute
 
