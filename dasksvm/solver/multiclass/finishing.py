@@ -143,7 +143,7 @@ class Blocks:
 def square(cache: Any, places: Any) -> Any:  # pragma: no cover
     """Give the kernel values of some members, whose rows are present, with each other.
 
-    A block is small: to gather them costs less than a tile, unlike in the blocks of LASVM's finishing.
+    A block is small: to gather them costs less than a tile. In the larger blocks of LASVM's finishing it would read whole rows.
     """
     values = np.empty((len(places), len(places)), cache.pages.dtype)
     pages, table = cache.pages, cache.table
