@@ -19,10 +19,10 @@ pytestmark = pytest.mark.slow
 NEVER = 1 << 60
 KERNEL = Kernel("rbf", 0.3)
 VARIANTS = {
-    "g": GapRules(1e-3, 2.0, np.nan, -np.inf, False, 0, 20, NEVER),
-    "nc": GapRules(1e-3, 2.0, np.nan, -0.3, False, 30, 20, NEVER),
-    "i": GapRules(1e-3, 2.0, np.nan, -0.3, True, 30, 20, NEVER),
-    "full": GapRules(1e-3, 2.0, np.nan, -np.inf, False, 0, NEVER, NEVER),
+    "g": GapRules(1e-3, 2.0, np.nan, -np.inf, False, 0, 20),
+    "nc": GapRules(1e-3, 2.0, np.nan, -0.3, False, 30, 20),
+    "i": GapRules(1e-3, 2.0, np.nan, -0.3, True, 30, 20),
+    "full": GapRules(1e-3, 2.0, np.nan, -np.inf, False, 0, NEVER),
 }
 every_variant = pytest.mark.parametrize("variant", list(VARIANTS))
 
@@ -37,12 +37,13 @@ def learner_for(
     epochs=1,
     cache_bytes=50 << 20,
     max_examples=NEVER,
+    max_support=NEVER,
     selection=None,
 ):
     chosen = selection or Selection()
     made = Settings(
         kernel,
-        Rules(0.0, 1, np.inf, False, rules.max_support),
+        Rules(0.0, 1, np.inf, False, max_support),
         1,
         epochs,
         False,
@@ -213,7 +214,7 @@ def test_only_the_members_next_to_the_margin_are_kept():
 def test_budgets_end_a_run():
     X, y = blobs(600, shift=0.3)
     rows = Rows(X, y, np.full(600, 1.0))
-    few = run(learner_for(rows, VARIANTS["g"]._replace(max_support=40)), rows)
+    few = run(learner_for(rows, VARIANTS["g"], max_support=40), rows)
     assert len(few.solution()[2]) == 40
     assert run(learner_for(rows, VARIANTS["g"], max_examples=100), rows).seen == 100
 

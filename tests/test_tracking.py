@@ -27,10 +27,10 @@ pytestmark = pytest.mark.slow
 NEVER, SEED = 1 << 60, 7
 KERNEL = Kernel("rbf", 0.3)
 RULES = {
-    "one": TrackingRules(5, False, False, True, False, NEVER),
-    "two": TrackingRules(5, True, False, True, False, NEVER),
-    "support": TrackingRules(5, True, True, True, False, NEVER),
-    "batch": TrackingRules(5, True, False, True, True, NEVER),
+    "one": TrackingRules(5, False, False, True, False),
+    "two": TrackingRules(5, True, False, True, False),
+    "support": TrackingRules(5, True, True, True, False),
+    "batch": TrackingRules(5, True, False, True, True),
 }
 EXPECTED = {
     f"check_sample_weight_equivalence_on_{kind}_data": "one pass is not the optimum; scikit-learn excuses its SVC and SGD"
@@ -44,11 +44,22 @@ def test_scikit_learn_compatible(estimator, check):
     check(estimator)
 
 
-def learner_for(rows, rules, *, kernel=KERNEL, lookahead=8, filter=True, cache_bytes=50 << 20, epochs=1, **options):
+def learner_for(
+    rows,
+    rules,
+    *,
+    kernel=KERNEL,
+    lookahead=8,
+    filter=True,
+    cache_bytes=50 << 20,
+    epochs=1,
+    max_support=NEVER,
+    **options,
+):
     unlimited = {"max_examples": NEVER, "selection": Selection()} | options
     made = Settings(
         kernel=kernel,
-        rules=Rules(0.0, 1, np.inf, False, rules.max_support),
+        rules=Rules(0.0, 1, np.inf, False, max_support),
         problems=1,
         epochs=epochs,
         finish=False,
@@ -324,7 +335,7 @@ def test_streams_weights_and_looks():
 def test_budgets_choices_and_refusals():
     X, y = blobs(1500, shift=0.5)
     rows = Rows(X, y, np.full(1500, 2.0))
-    assert len(run(learner_for(rows, RULES["support"]._replace(max_support=40)), rows).solution()[2]) >= 40
+    assert len(run(learner_for(rows, RULES["support"], max_support=40), rows).solution()[2]) >= 40
     for name in ("one", "support"):
         for criterion in ("gradient", "active", "autoactive"):
             how = Selection(criterion, 20)

@@ -179,10 +179,9 @@ class GapSVC(OnlineClassifier):
             ignore=self.variant == "i",
             warmup=int(self.warmup),
             allowance=UNLIMITED if self.variant == "full" else int(self.allowance),
-            max_support=limit(self.max_support),
         )
         return Settings(
-            rules=Rules(0.0, 1, np.inf, False, rules.max_support),
+            rules=Rules(0.0, 1, np.inf, False, limit(self.max_support)),
             finish=False,
             gap=rules,
             **self._common(width, variance, epochs, coding.problems),

@@ -248,8 +248,6 @@ class OnlineClassifier(KernelClassifier):
         settings = replace(
             settings,
             rules=settings.rules._replace(max_support=UNLIMITED),
-            gap=settings.gap and settings.gap._replace(max_support=UNLIMITED),
-            tracking=settings.tracking and settings.tracking._replace(max_support=UNLIMITED),
             max_examples=UNLIMITED,
             finish=epochs == CONVERGED,
             selection=Selection(),

@@ -169,11 +169,9 @@ class TrackingSVC(OnlineClassifier):
             raise ValueError(
                 f"selection {self.selection!r} is for solver 'online' only: 'batch' takes all examples in."
             )
-        rules = TrackingRules(
-            int(self.steps), bool(self.process), support, bool(self.average), batch, limit(self.max_support)
-        )
+        rules = TrackingRules(int(self.steps), bool(self.process), support, bool(self.average), batch)
         return Settings(
-            rules=Rules(0.0, 1, np.inf, False, rules.max_support),
+            rules=Rules(0.0, 1, np.inf, False, limit(self.max_support)),
             finish=False,
             tracking=rules,
             **self._common(width, variance, epochs, coding.problems),

@@ -40,7 +40,6 @@ class GapRules(NamedTuple):
         Support vectors from which on the ramp matters.
     allowance : int
         Members with α = 0 that CLEAN leaves.
-    max_support : int
     """
 
     tau: float
@@ -50,7 +49,6 @@ class GapRules(NamedTuple):
     ignore: bool
     warmup: int
     allowance: int
-    max_support: int
 
 
 class Room(NamedTuple):
@@ -62,10 +60,10 @@ class Room(NamedTuple):
 
 
 @njit()
-def run(w: Any, cache: Any, batch: Any, rules: Any, stand: Any, p: int) -> int:  # pragma: no cover
+def run(w: Any, cache: Any, batch: Any, rules: Any, most: int, stand: Any, p: int) -> int:  # pragma: no cover
     """Process a batch, or what is left of it, in problem p. Returns DONE, ROW_MISSING (at[p, MISSING] says whose) or FULL.
 
-    `stand`, of shape (P, STANDING), is zero when the batch begins.
+    `stand`, of shape (P, STANDING), is zero when the batch begins; at `most` support vectors S is full.
     """
     at, now, room = batch.at[p], stand[p], room_of(w, batch, p)
     if at[CANDIDATE] == 0 and at[STAGE] == NEW:
@@ -89,7 +87,7 @@ def run(w: Any, cache: Any, batch: Any, rules: Any, stand: Any, p: int) -> int: 
         at[STAGE] = NEW
         at[CANDIDATE] += 1
         at[SEEN] += 1
-        if w.count[p, 0] - w.count[p, 1] >= rules.max_support:
+        if w.count[p, 0] - w.count[p, 1] >= most:
             return FULL
     return DONE
 

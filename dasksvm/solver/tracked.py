@@ -164,9 +164,11 @@ class TrackingLearner(UnbiasedLearner):
         return TrackedExpansion(s.kernel, s.problems, s.cache_bytes, self.rules)
 
     def _run(self, batch: Batch) -> bool:
-        s, rules = self.expansion, self.rules
+        s, rules, most = self.expansion, self.rules, self.settings.rules.max_support
         picked = s.picks(batch, self.settings.seed)
-        return in_each_problem(s, batch, lambda p: tracking.run(s.working, s.cache, batch, rules, picked, s.tracks, p))
+        return in_each_problem(
+            s, batch, lambda p: tracking.run(s.working, s.cache, batch, rules, most, picked, s.tracks, p)
+        )
 
     def progress(self) -> Progress:
         """Say where the run stands, with the mean gap so far and, where it is known, its bound."""

@@ -43,7 +43,6 @@ class TrackingRules(NamedTuple):
         Whether the mean of the last example's iterates is given out.
     batch : bool
         Whether all examples are taken in before the first step.
-    max_support : int
     """
 
     steps: int
@@ -51,7 +50,6 @@ class TrackingRules(NamedTuple):
     support: bool
     average: bool
     batch: bool
-    max_support: int
 
 
 class Tracks(NamedTuple):
@@ -108,7 +106,9 @@ def pick(seed: int, done: int, known: Any, steps: int, places: Any) -> Any:  # p
 
 
 @njit()
-def run(w: Any, cache: Any, batch: Any, rules: Any, picked: Any, tracks: Any, p: int) -> int:  # pragma: no cover
+def run(
+    w: Any, cache: Any, batch: Any, rules: Any, most: int, picked: Any, tracks: Any, p: int
+) -> int:  # pragma: no cover
     """Process a batch, or what is left of it, in problem p. Returns DONE, ROW_MISSING (at[p, MISSING] says whose) or FULL."""
     at, now, room = batch.at[p], tracks.now[p], room_of(w, batch, p)
     if at[CANDIDATE] == 0 and at[STAGE] == NEW:
@@ -128,7 +128,7 @@ def run(w: Any, cache: Any, batch: Any, rules: Any, picked: Any, tracks: Any, p:
         at[STAGE] = NEW
         at[CANDIDATE] += 1
         at[SEEN] += 1
-        if w.count[p, 0] - w.count[p, 1] >= rules.max_support:
+        if w.count[p, 0] - w.count[p, 1] >= most:
             return FULL
     return DONE
 

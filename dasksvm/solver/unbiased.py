@@ -104,9 +104,9 @@ class GapLearner(UnbiasedLearner):
         return BandExpansion(s.kernel, s.problems, s.cache_bytes, s.gap)
 
     def _run(self, batch: Batch) -> bool:
-        s, rules = self.expansion, self.settings.gap
+        s, rules, most = self.expansion, self.settings.gap, self.settings.rules.max_support
         stand = np.zeros((self.settings.problems, gap.STANDING))
-        return in_each_problem(s, batch, lambda p: gap.run(s.working, s.cache, batch, rules, stand, p))
+        return in_each_problem(s, batch, lambda p: gap.run(s.working, s.cache, batch, rules, most, stand, p))
 
     def _standing(self) -> tuple[Values, Values]:
         w = self.expansion.working
