@@ -94,3 +94,15 @@ def test_store_views_never_change(rng, kind):
     picked = rng.integers(0, 60, 20)
     np.testing.assert_array_equal(rows_of(store.view().take(picked)), matrix.toarray()[picked])
     np.testing.assert_array_equal(rows_of(store.view().part(3, 9)), matrix.toarray()[3:9])
+
+
+def test_a_flag_that_blas_sets_by_accident_is_no_warning(rng, monkeypatch):
+    rows, columns = DenseFeatures.of(rng.normal(size=(1, 5))), DenseFeatures.of(rng.normal(size=(6, 5)))
+    exact = np.matmul
+
+    def flags(*operands, out):
+        np.multiply(np.float32(0), np.float32(np.inf))
+        return exact(*operands, out=out)
+
+    monkeypatch.setattr(np, "matmul", flags)
+    assert np.isfinite(Kernel("rbf", 0.2).tile(rows, columns)).all()

@@ -86,7 +86,9 @@ class Kernel:
                 _sparse_dots(columns.data, columns.indices, columns.indptr, line_of, piece, part, left)
             else:
                 assert isinstance(rows, DenseFeatures)
-                np.matmul(rows.values[top:bottom], columns.values.T, out=part[:, left:right])
+                # OpenBLAS (0.3.31, SkylakeX, single rows) reads lanes it then drops, and their garbage sets the flag.
+                with np.errstate(invalid="ignore"):
+                    np.matmul(rows.values[top:bottom], columns.values.T, out=part[:, left:right])
             self._epilogue(part, left, right, rows.squares[top:bottom], columns.squares)
 
     def _epilogue(self, out: Floats, left: int, right: int, rows: Floats, columns: Floats) -> None:
