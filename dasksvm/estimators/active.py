@@ -14,7 +14,7 @@ from dasksvm.data.chunked import stacked
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples, MemoryLabels, MemorySource
 from dasksvm.estimators.lasvm import LaSVC
-from dasksvm.estimators.online import CONVERGED, support_rows
+from dasksvm.estimators.learned import CONVERGED, support_rows
 from dasksvm.estimators.parameters import check_parameters, flag, integer, one_of
 from dasksvm.estimators.pool import Search, nearest
 from dasksvm.estimators.problem import boxes_of

@@ -6,7 +6,8 @@ import numpy as np
 
 from dasksvm.data.coding import Coding
 from dasksvm.estimators.lasvm import RULES as SHARED
-from dasksvm.estimators.online import UNLIMITED, OnlineClassifier, limit
+from dasksvm.estimators.learned import UNLIMITED, limit
+from dasksvm.estimators.online import OnlineClassifier
 from dasksvm.estimators.parameters import NONE, Rule, either, integer, one_of, real
 from dasksvm.solver.gap import GapRules
 from dasksvm.solver.lasvm import Rules

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from dasksvm.data.coding import Coding
-from dasksvm.estimators.online import CONVERGED, OnlineClassifier, limit
+from dasksvm.estimators.learned import CONVERGED, limit
+from dasksvm.estimators.online import OnlineClassifier
 from dasksvm.estimators.parameters import NONE, Rule, check_parameters, either, flag, integer, one_of, real
 from dasksvm.model import KernelModel
 from dasksvm.solver.kernels import KERNELS

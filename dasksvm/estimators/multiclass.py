@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples, Form
 from dasksvm.estimators.lasvm import RULES as SHARED
-from dasksvm.estimators.online import CONVERGED, OnlineClassifier, limit
+from dasksvm.estimators.learned import CONVERGED, limit
+from dasksvm.estimators.online import OnlineClassifier
 from dasksvm.estimators.parameters import Rule, flag, one_of
 from dasksvm.estimators.problem import Problem
 from dasksvm.model import KernelModel

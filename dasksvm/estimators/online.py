@@ -1,132 +1,38 @@
-"""What every online solver shares: passes over the examples, here or on a cluster, and what is published after them."""
+"""What the online solvers share: they go on from block to block, and choose what comes next."""
 
-import copy
-import sys
-import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from dasksvm import config
-from dasksvm.callbacks import HeldOut, History, ProgressLines, Shown, TimeBudget, Together, Watcher
 from dasksvm.data import Dataset
 from dasksvm.data.coding import Coding
-from dasksvm.data.sources import DatasetSource, Examples, Form, MemorySource, Source, first_of_each_class, moments
-from dasksvm.estimators.base import KernelClassifier, opened
-from dasksvm.estimators.parameters import Rule, check_parameters
-from dasksvm.estimators.problem import Problem
-from dasksvm.local import LocalExecutor
-from dasksvm.model import KernelModel
-from dasksvm.solver.expansion import SEEDS
-from dasksvm.solver.features import Ints
-from dasksvm.solver.intermediate import Finished
-from dasksvm.solver.kernels import Kernel
+from dasksvm.data.sources import DatasetSource, Examples, Form, Source, first_of_each_class
+from dasksvm.estimators.base import opened
+from dasksvm.estimators.learned import CONVERGED, UNLIMITED, LearnedClassifier, limit
+from dasksvm.estimators.parameters import check_parameters
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.learners import make_learner
-from dasksvm.solver.messages import Progress
 from dasksvm.solver.selection import RANDOM, RandomOrder, Selection
-from dasksvm.solver.settings import Settings
-from dasksvm.timings import Timings
-
-CONVERGED = 0
-UNLIMITED = 1 << 62
-# From this share of non-zeros on, a dense tile is cheaper than one of CSR members.
-DENSE_SHARE = 0.05
-# Features up to which members are made dense.
-DENSE_WIDTH = 4096
 
 
-class OnlineClassifier(KernelClassifier):
-    """Base of the online solvers; a subclass has the parameters, their rules and the settings that follow from them."""
-
-    _parameter_rules: dict[str, Rule]
-    # Examples of each class that a run begins with, before its order.
-    _first = SEEDS
-    client: Any
-
-    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
-        """Make the settings of a run over rows of `width` features, whose values have this variance."""
-        raise NotImplementedError
+class OnlineClassifier(LearnedClassifier):
+    """Base of the online solvers."""
 
     def _common(self, width: int, variance: float, epochs: int, problems: int) -> dict[str, Any]:
-        """Of the settings, what all online solvers have."""
-        selection = self._selection()
-        one_by_one = selection.exact and selection.criterion != RANDOM
-        return {
-            "kernel": kernel_of(self, width, variance),
-            "problems": problems,
-            "epochs": epochs,
-            "max_examples": limit(self.max_examples),
-            "cache_bytes": int(self.cache_size * (1 << 20)),
-            "inflight_bytes": config.bytes_of("inflight-bytes"),
-            "lookahead": 1 if one_by_one else int(config.get("lookahead")),
-            "filter": bool(config.get("filter")),
-            "selection": selection,
-        }
+        common, selection = super()._common(width, variance, epochs, problems), self._selection()
+        if selection.exact and selection.criterion != RANDOM:
+            common["lookahead"] = 1
+        return common | {"max_examples": limit(self.max_examples), "selection": selection}
 
-    def _selection(self) -> Selection:
-        return Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train from scratch.
-
-        Parameters
-        ----------
-        X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
-            Dask arrays are computed chunk by chunk; their chunks are visited in random order.
-        y : array of shape (n,)
-            Labels of any type that sorts; None for a data set, which has its own.
-        sample_weight : array of shape (n,), optional
-            Multiplies C.
-
-        Returns
-        -------
-        self
-            The estimator. A fit that fails or is interrupted leaves it unfitted.
-        """
-        self._fit(X, y, sample_weight, ())
-        return self
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any, callbacks: Sequence[Watcher]) -> Timings:
-        """Train from scratch, watched by callbacks; return where the time went."""
-        self._forget()
-        try:
-            check_parameters(self, self._parameter_rules)
-            problem = self._problem(X, y, sample_weight, reset=True)
-            learner, examples, seed, history, timings = self._learn(problem, self._coding(problem), callbacks)
-            self._publish(learner, examples, history)
-        except BaseException:
-            self._forget()
-            raise
+    def _keep(self, learner: Learner, examples: Examples, seed: int) -> None:
         learner.expansion.release_rows()
         learner.settings = replace(learner.settings, epochs=1)
         self._running = (learner, examples.form, examples.base + len(examples.columns), seed)
-        return timings
 
-    def _learn(
-        self, problem: Problem, coding: Coding, callbacks: Sequence[Watcher]
-    ) -> tuple[Learner, Examples, int, list[dict[str, Any]], Timings]:
-        """Make all passes over a problem, from nothing; warn where they do not reach `tol`."""
-        epochs = self._passes()
-        learner, examples, seed = self._prepare(problem, coding, epochs)
-        order = RandomOrder(examples.source.chunks, seed)
-        learner.feed(order, first_of_each_class(order, examples, self._first))
-        learner, history, timings = self._run(learner, examples, callbacks)
-        if epochs == CONVERGED and not (learner.converged or learner.stopped):
-            warnings.warn(
-                f"{type(self).__name__} did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        return learner, examples, seed, history, timings
+    def _selection(self) -> Selection:
+        return Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Make one pass over a block of examples, going on from the calls before, or from `fit`.
@@ -185,52 +91,10 @@ class OnlineClassifier(KernelClassifier):
         self.__dict__.pop("_running", None)
         return super()._forget()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle without the client, which belongs to this process; an address goes along."""
-        state: dict[str, Any] = super().__getstate__()
-        return state if isinstance(state["client"], str) else state | {"client": None}
-
-    def __sklearn_clone__(self) -> Self:
-        """Clone with the same client, which cannot be copied."""
-        bare = copy.copy(self)
-        clone: Self = super(OnlineClassifier, bare).__sklearn_clone__()
-        clone.client = self.client
-        return clone
-
-    # From the door to the learner and back
-
-    def _prepare(self, problem: Problem, coding: Coding, epochs: int) -> tuple[Learner, Examples, int]:
-        self.classes_ = problem.classes
-        seed = self._seed()
-        settings, form = self._define(problem.source, epochs, coding)
-        learner = make_learner(replace(settings, seed=seed))
-        return learner, Examples(problem.source, form, problem.columns, coding, 0), seed
-
-    def _passes(self) -> int:
-        return CONVERGED if self.epochs == "converged" else int(self.epochs)
-
-    def _coding(self, problem: Problem) -> Coding:
-        return Coding.of(problem.boxes(self.C, self.class_weight), pairwise=self._pairwise)
-
     def _goes_on(self, learner: Learner, coding: Coding) -> bool:
         """Tell whether a learner has the problems of a coding."""
         pairwise = self._pairwise and len(self.classes_) > 2
         return learner.settings.problems == coding.problems and self.model_.pairwise == pairwise
-
-    @property
-    def _pairwise(self) -> bool:
-        return bool(self.decision_function_shape == "ovo")
-
-    def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(1 << 31))
-
-    def _define(self, source: Source, epochs: int, coding: Coding) -> tuple[Settings, Form]:
-        """What of a run follows from the rows alone."""
-        mean, variance, share = moments(source)
-        settings = self._settings(len(mean), variance, epochs, coding)
-        sparse = source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
-        centre = mean if settings.kernel.name == "rbf" and not sparse else None
-        return settings, Form(np.dtype(self.dtype), source.scaling, centre, sparse)
 
     def _for_labels_to_come(self, X: Any, epochs: int) -> tuple[Source, Learner, Form, int]:
         """Make ready for rows whose labels are not known: the budgets do not apply, and finishing is on copies only."""
@@ -254,92 +118,3 @@ class OnlineClassifier(KernelClassifier):
             seed=seed,
         )
         return source, make_learner(settings), form, seed
-
-    def _run(
-        self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher]
-    ) -> tuple[Learner, list[dict[str, Any]], Timings]:
-        """Run a learner that has been fed, here or on a cluster."""
-        history, lines = History(), ProgressLines(len(learner.order))
-        watchers: list[Watcher] = [history, *callbacks]
-        if self.max_time is not None:
-            watchers.append(TimeBudget(float(self.max_time)))
-        if self.verbose:
-            watchers.append(lines)
-        held_out = [watcher for watcher in callbacks if isinstance(watcher, HeldOut)]
-        for each in held_out:
-            each.begin(self.n_features_in_, self.classes_)
-        looks = Shown(held_out, history, partial(self._model, learner.settings.kernel, examples.form))
-        with self._cluster(examples.source) as cluster:
-            if cluster is None:
-                timings = LocalExecutor(learner, examples, config.threads()).run(Together(watchers), looks)
-            else:
-                from dasksvm import runtime
-
-                learner, timings = runtime.run(cluster, learner, examples, Together(watchers), looks)
-        if self.verbose:
-            lines.close()
-        return learner, history.entries, timings
-
-    def _cluster(self, source: Source) -> Any:
-        """The client that works, if there is one: a current one can exist only once distributed has been loaded."""
-        here = isinstance(source, MemorySource) or (self.client is None and "distributed" not in sys.modules)
-        if here:
-            return nullcontext()
-        from dasksvm import runtime
-
-        return runtime.connected(self.client)
-
-    def _model(self, kernel: Kernel, form: Form, finished: Finished) -> KernelModel:
-        """Make a model of a finished copy: its support vectors are the rows to rounding."""
-        return self._model_of(kernel, form, form.invert(finished.features), finished.alpha, finished.extremes)
-
-    def _model_of(
-        self, kernel: Kernel, form: Form, vectors: Any, alpha: NDArray[np.float64], extremes: NDArray[np.float64]
-    ) -> KernelModel:
-        with np.errstate(invalid="ignore"):  # -inf and inf: nothing is known yet
-            intercepts = np.nan_to_num(extremes.mean(axis=1), nan=0.0, posinf=np.inf, neginf=-np.inf)
-        pairwise = self._pairwise and len(self.classes_) > 2
-        return KernelModel(kernel, vectors, alpha, intercepts, self.classes_, form.scaling, pairwise)
-
-    def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
-        alpha, codes, rows, slots = learner.solution()
-        source, base = examples.source, examples.base
-        if rows.min(initial=base) >= base:
-            vectors = source.raw(rows - base)
-        else:
-            vectors = examples.form.invert(learner.expansion.members().take(slots))
-            vectors = sp.csr_matrix(vectors) if source.sparse else vectors
-        support = rows if base else support_rows(source, rows)
-        model = self._model_of(learner.settings.kernel, examples.form, vectors, alpha, learner.extremes)
-        self._show(model, support, codes, learner.progress(), history)
-
-    def _show(
-        self, model: KernelModel, support: Ints, codes: Ints, progress: Progress, history: list[dict[str, Any]]
-    ) -> None:
-        """Set what a fitted estimator has."""
-        self.model_, self.support_ = model, support
-        self.support_vectors_, self.dual_coef_ = model.support_vectors, model.coefficients
-        self.intercept_ = model.intercepts
-        self.n_support_ = np.bincount(codes, minlength=len(model.classes)).astype(np.int32)
-        self.n_iter_, self.kernel_evaluations_ = progress.steps, progress.evaluations
-        self.history_ = history
-
-
-def support_rows(source: Source, rows: Ints) -> Ints:
-    """Give the numbers that rows of a source have for the user: those of a data set are the rows of what it was made from."""
-    return source.data.source_rows(rows) if isinstance(source, DatasetSource) else rows
-
-
-def limit(budget: int | None) -> int:
-    """Give a budget as a number."""
-    return UNLIMITED if budget is None else int(budget)
-
-
-def kernel_of(estimator: Any, width: int, variance: float) -> Kernel:
-    """Make the kernel that an estimator's parameters ask for, on rows of `width` features whose values have this variance."""
-    gamma = estimator.gamma
-    if gamma == "scale":
-        gamma = 1.0 / (width * variance) if variance > 0 else 1.0
-    elif gamma == "auto":
-        gamma = 1.0 / width
-    return Kernel(estimator.kernel, float(gamma), float(estimator.coef0), int(estimator.degree))

@@ -6,7 +6,8 @@ import numpy as np
 
 from dasksvm.data.coding import Coding
 from dasksvm.estimators.lasvm import RULES as SHARED
-from dasksvm.estimators.online import OnlineClassifier, limit
+from dasksvm.estimators.learned import limit
+from dasksvm.estimators.online import OnlineClassifier
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of
 from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.selection import RANDOM

@@ -7,7 +7,7 @@ from typing import Any
 from sklearn.base import clone
 
 from dasksvm.callbacks import Watcher
-from dasksvm.estimators.online import OnlineClassifier
+from dasksvm.estimators.learned import LearnedClassifier
 from dasksvm.model import KernelModel
 from dasksvm.timings import Timings
 
@@ -28,12 +28,12 @@ class Run:
     """
 
     model: KernelModel
-    estimator: OnlineClassifier
+    estimator: LearnedClassifier
     history: list[dict[str, Any]]
     timings: Timings
 
 
-def train(data: Any, estimator: OnlineClassifier, client: Any = None, callbacks: Sequence[Watcher] = ()) -> Run:
+def train(data: Any, estimator: LearnedClassifier, client: Any = None, callbacks: Sequence[Watcher] = ()) -> Run:
     """Train an estimator on a data set.
 
     Parameters
