@@ -5,6 +5,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 __all__ = [
+    "SMOSVC",
     "ActiveLearner",
     "Dataset",
     "GapSVC",
@@ -30,6 +31,7 @@ _HOMES = {
     "LaSVC": "dasksvm.estimators",
     "MulticlassSVC": "dasksvm.estimators.multiclass",
     "Run": "dasksvm.estimators.training",
+    "SMOSVC": "dasksvm.estimators.smo",
     "ShiftingGridSearch": "dasksvm.estimators.search",
     "TrackingSVC": "dasksvm.estimators.tracking",
     "jaakkola_gamma": "dasksvm.estimators.width",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from dasksvm.solver.decomposition import DecompositionRules
 from dasksvm.solver.gap import GapRules
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.lasvm import Rules
@@ -29,6 +30,8 @@ class Settings:
         Of LASVM-G and its kin: no bias, one coefficient at a time.
     tracking : TrackingRules or None
         Of random coordinate ascent: no bias either.
+    decomposition : DecompositionRules or None
+        Of the batch solvers: the problem of all examples, in pairs or blocks.
     seed : int
         Of the random choices among steps.
     epochs : int
@@ -62,4 +65,5 @@ class Settings:
     steps: Steps | None = None
     gap: GapRules | None = None
     tracking: TrackingRules | None = None
+    decomposition: DecompositionRules | None = None
     seed: int = 0

@@ -1,0 +1,7 @@
+"""Decomposition in blocks."""
+
+from dasksvm.solver.exact import BatchLearner
+
+
+class BlockLearner(BatchLearner):
+    """The solver in blocks."""

@@ -1,0 +1,28 @@
+"""What the batch solvers share as learners: where they begin."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.features import Ints
+from dasksvm.solver.twoclass import TwoClassLearner
+
+
+class BatchLearner(TwoClassLearner):
+    """A learner that solves the problem of all examples, from α = 0 or from given coefficients."""
+
+    started: Ints = np.zeros(0, np.int64)
+    start: NDArray[np.float64] = np.zeros((1, 0))
+
+    def begin_at(self, examples: Ints, alpha: NDArray[np.float64]) -> None:
+        """Begin at coefficients α of shape (P, S) of some examples, within their boxes and of sum 0."""
+        order = np.argsort(examples)
+        self.started, self.start = examples[order], alpha[:, order]
+
+    def started_at(self, examples: Ints) -> NDArray[np.float64]:
+        """Give the coefficients, shape (P, m), that some examples begin at."""
+        found = np.zeros((self.settings.problems, len(examples)))
+        if len(self.started):
+            at = np.minimum(np.searchsorted(self.started, examples), len(self.started) - 1)
+            hit = self.started[at] == examples
+            found[:, hit] = self.start[:, at[hit]]
+        return found
