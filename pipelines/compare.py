@@ -18,7 +18,7 @@ import numpy as np
 from pipelines.rows import environment, timed, write
 from pipelines.tasks import Task, load
 
-SOLVERS = ("lasvc", "lasvc-converged", "sklearnex", "sklearn")
+SOLVERS = ("lasvc", "lasvc-converged", "smosvc", "sklearnex", "sklearn")
 
 
 def make(solver: str, task: Task, cache_size: float, seed: int) -> Any:
@@ -28,6 +28,10 @@ def make(solver: str, task: Task, cache_size: float, seed: int) -> Any:
 
         epochs: int | str = "converged" if solver.endswith("converged") else 1
         return LaSVC(**task.parameters, epochs=epochs, cache_size=cache_size, random_state=seed)
+    if solver == "smosvc":
+        from dasksvm import SMOSVC
+
+        return SMOSVC(**task.parameters, cache_size=cache_size, random_state=seed)
     if solver == "sklearnex":
         import daal4py
         from sklearnex.svm import SVC as Pinned
@@ -56,7 +60,7 @@ def measure(solver: str, task: Task, cache_size: float, seed: int) -> dict[str, 
         "dual": dual(model, task),
         "kernel_evaluations": getattr(model, "kernel_evaluations_", None),
         "parameters": task.parameters,
-        "cache_size": cache_size if solver.startswith("lasvc") else 4000,
+        "cache_size": 4000 if solver.startswith("sklearn") else cache_size,
     }
 
 

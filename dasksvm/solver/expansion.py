@@ -37,6 +37,8 @@ from dasksvm.solver.working import widened as widened_working
 SEEDS = 5
 # A kernel row of fewer values is not worth a second thread.
 ROW_PART = 8192
+# Rows of a square that are worth a second thread.
+SQUARE_PART = 64
 # Gradients that are moved by one tile.
 MOVED_ROWS = 512
 Each = Callable[[Callable[[tuple[int, int]], None], Iterable[tuple[int, int]]], Iterable[None]]
@@ -136,7 +138,7 @@ class Expansion:
         if self.store is None:
             self.store = FeatureStore(result.features.part(0, 0))
             self.cache = empty_cache(self.cache_bytes, len(self.working.slot), result.rows.dtype)
-        blocks = blocks_of(self.places) + 1
+        blocks = blocks_of(self.places) + blocks_of(max(len(result.features), 1))
         if blocks * PAGE > len(self.working.slot):
             places = max(blocks, blocks_of(len(self.working.slot) * 3 // 2)) * PAGE
             self.working = self._widened(places)
@@ -177,6 +179,16 @@ class Expansion:
         self.share(fill, len(members), ROW_PART)
         first: Floats = row[0]
         return first
+
+    def square_rows(self, among: Features, rows: Ints) -> Floats:
+        """Compute the kernel rows of some examples among themselves, in two halves."""
+        found = np.empty((len(rows), len(among)), among.dtype)
+
+        def fill(part: tuple[int, int]) -> None:
+            self.kernel.tile(among.take(rows[slice(*part)]), among, out=found[slice(*part)])
+
+        self.share(fill, len(rows), SQUARE_PART)
+        return found
 
     def share(self, work: Callable[[tuple[int, int]], None], count: int, least: int) -> None:
         """Do work on [0, count) in two halves, which may run in parallel, where it is worth it."""
@@ -254,9 +266,9 @@ class Expansion:
         self.share(subtract, len(places), MOVED_ROWS)
         self.evaluations += len(places) * len(moved)
 
-    def adopt(self, problem: int, alpha: NDArray[np.float64], g: NDArray[np.float64]) -> None:
-        """Replace the coefficients of a problem; members that this makes blatantly useless leave."""
-        adopt(self.working, problem, alpha, g)
+    def adopt(self, problem: int, alpha: NDArray[np.float64], g: NDArray[np.float64], band: float = 0.0) -> None:
+        """Replace the coefficients of a problem; members that are blatantly useless, by more than `band`, leave."""
+        adopt(self.working, problem, alpha, g, band)
         self.vacate()
 
     def exact_gradients(self, problem: int, alpha: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -45,6 +45,9 @@ STATE = (
     "chosen",
     "newest",
     "_lacking",
+    "_moved",
+    "_amounts",
+    "_solved",
     "_known_places",
     "_known_values",
 )
@@ -100,6 +103,9 @@ class Finishing:
         self._lacking: Ints = np.zeros(0, np.int64)
         self.chosen: Ints = np.zeros(0, np.int64)
         self.newest: Ints = np.zeros(0, np.int64)
+        self._moved: Ints = np.zeros(0, np.int64)
+        self._amounts: NDArray[np.float64] = np.zeros(0)
+        self._solved: NDArray[np.float64] = np.zeros(0)
         self._known_places: Ints = np.zeros(0, np.int64)
         self._known_values: Floats = np.zeros((0, 0))
 
@@ -153,38 +159,37 @@ class Finishing:
         return expansion.order()[self.active]
 
     def missing(self, expansion: Expansion) -> Ints:
-        """List the slots of the working set's members whose rows are to be computed; the others count as used."""
-        self._lacking = present_rows(self._rows(expansion), np.searchsorted(self.active, self.chosen))
+        """Solve the problem of the working set; list the slots of members that it moves and whose rows are to be computed."""
+        chosen = self.chosen
+        values = known_square(expansion, chosen, self.newest, self._known_places, self._known_values)
+        self._known_places, self._known_values = chosen, values
+        alpha = self.alpha[chosen]
+        top, bottom = self.extremes()
+        self.steps += self._solve_square(values, alpha, max(self.tau, INNER_SHARE * (top - bottom)))
+        moved = np.flatnonzero(alpha != self.alpha[chosen])
+        self._moved, self._amounts = chosen[moved], alpha[moved] - self.alpha[chosen[moved]]
+        self._solved = alpha[moved]
+        self._lacking = present_rows(self._rows(expansion), np.searchsorted(self.active, self._moved))
         return self.order(expansion)[self._lacking]
+
+    def _solve_square(self, values: Floats, alpha: NDArray[np.float64], target: float) -> int:
+        """Solve the problem of the working set from its kernel values; return the steps."""
+        g, lower, upper = self.g[self.chosen], self.lower[self.chosen], self.upper[self.chosen]
+        return solve_block(values, alpha, g, lower, upper, target, INNER_STEPS * len(alpha))
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
         """Keep the rows that were missing."""
         expansion.put_rows(self._rows(expansion), self._lacking, rows)
 
     def solve(self, expansion: Expansion) -> None:
-        """Solve the problem of the working set and move the gradients of the members in play."""
-        chosen = self.chosen
-        values = known_square(expansion, chosen, self.newest, self._known_places, self._known_values)
-        self._known_places, self._known_values = chosen, values
-        before, gradients = self.alpha[chosen], self.g[chosen]
-        alpha = before.copy()
-        top, bottom = self.extremes()
-        self.steps += solve_block(
-            values,
-            alpha,
-            self.g[chosen],
-            self.lower[chosen],
-            self.upper[chosen],
-            max(self.tau, INNER_SHARE * (top - bottom)),
-            INNER_STEPS * len(chosen),
-        )
-        moved = np.flatnonzero(alpha != before)
-        amounts = alpha[moved] - before[moved]
-        self.alpha[chosen] = alpha
+        """Take over the solution of the working set, and move the gradients of the members in play."""
+        moved, amounts = self._moved, self._amounts
+        gradients = self.g[moved]
+        self.alpha[moved] = self._solved
         g = self.g[self.active]
-        expansion.shift(self._rows(expansion), np.searchsorted(self.active, chosen[moved]), amounts, g)
+        expansion.shift(self._rows(expansion), np.searchsorted(self.active, moved), amounts, g)
         self.g[self.active] = g
-        self.gain = 0.5 * float(amounts @ (gradients[moved] + self.g[chosen[moved]]))
+        self.gain = 0.5 * float(amounts @ (gradients + self.g[moved]))
         self.dual += self.gain
 
     def _shrink(self, expansion: Expansion) -> None:
@@ -243,7 +248,8 @@ def known_square(expansion: Expansion, chosen: Ints, newest: Ints, known_places:
     new = np.flatnonzero(np.isin(chosen, newest))
     old = np.flatnonzero(~np.isin(chosen, newest))
     among = members.take(slots[chosen])
-    _fill_square(values, new, expansion.kernel.tile(among.take(new), among))
+    _fill_square(values, new, expansion.square_rows(among, new))
+    expansion.evaluations += len(new) * len(chosen)
     if len(old):
         _copy_square(values, old, known_values, np.searchsorted(known_places, chosen[old]))
     np.fill_diagonal(values, expansion.working.diagonal[chosen])

@@ -5,6 +5,7 @@ whole state is arrays and scalars. A fixed number L of batches is in flight; bat
 batch i - L, whatever the timing.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -109,15 +110,20 @@ class Learner(Algorithm):
                 new.append(self._ask(plan))
             if self.inflight or self.phase in ("idle", "done"):
                 return new
-            if self.phase == "online":
-                self.phase = "finishing"
-                self.begin_finishing(0)
-            elif self.phase == "checking":
-                self.phase = "done"
-            else:
+            if self.phase == "finishing":
                 wanted = self._finish()
                 if wanted is not None:
                     new.append(self._ask(wanted))
+            else:
+                self._turn()
+
+    def _turn(self) -> None:
+        """Go over to the next phase: nothing is asked for or in flight."""
+        if self.phase == "online":
+            self.phase = "finishing"
+            self.begin_finishing(0)
+        else:
+            self.phase = "done"
 
     def pending(self) -> list[Plan]:
         """List what is in flight, in sequence: what an executor that takes over has to do again."""
@@ -174,9 +180,9 @@ class Learner(Algorithm):
     def _view(self) -> View:
         s, problems = self.expansion, self.settings.problems
         if self.phase == "checking":
-            slack = np.full(problems, -np.inf)
-        else:
-            slack = self.drift.now() if self.settings.filter else np.full(problems, np.inf)
+            view = s.view(self.applied, self._finished_alpha(), np.full(problems, -np.inf), self.settings.rules.tau)
+            return replace(view, tile=False)
+        slack = self.drift.now() if self.settings.filter else np.full(problems, np.inf)
         return s.view(self.applied, self._finished_alpha(), slack, self.settings.rules.tau)
 
     # Taking
@@ -196,7 +202,7 @@ class Learner(Algorithm):
         else:
             self.evaluations += result.evaluations
             if self.phase == "checking":
-                self.extremes = self.expansion.widened_extremes(self.extremes, result)
+                self._look(result)
             elif not self.stopped:
                 assert isinstance(plan, ScorePlan)
                 self._process(result, plan, arrivals)
@@ -211,6 +217,10 @@ class Learner(Algorithm):
         steps = self.steps + sum(now.steps for now in self.finishing)
         evaluations = self.evaluations + self.expansion.evaluations
         return Progress(self.phase, self.epoch, self.seen, members, steps, delta, dual, evaluations, self.measure)
+
+    def _look(self, result: CandidateBatch) -> None:
+        """Take in a batch of a look at the whole set."""
+        self.extremes = self.expansion.widened_extremes(self.extremes, result)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
         s = self.expansion

@@ -47,6 +47,8 @@ class View(Message):
         The multi-class machine whose α, one row a class, these are; None for two-class problems.
     band : bool
         Whether there is no bias, and an example enters where 1 - y f lies between `bottom` and `top`.
+    tile : bool
+        Whether the kernel rows of candidates are wanted, and not only their features.
     """
 
     version: int
@@ -61,6 +63,7 @@ class View(Message):
     tau: float
     machine: Machine | None = None
     band: bool = False
+    tile: bool = True
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ SCALARS = (
     "paused",
 )
 POOLS = ("turn", "position", "free", "groups", "size", "mark")
-VIEW = ("version", "alpha", "top", "bottom", "wants", "slack", "tau", "band")
+VIEW = ("version", "alpha", "top", "bottom", "wants", "slack", "tau", "band", "tile")
 State = dict[str, Any]
 
 

@@ -40,6 +40,8 @@ def score(
     """
     view = plan.view
     codes, sign, bound = targets
+    if not view.tile:
+        return _look(plan, kernel, features, targets, workspace)
     rows = workspace.loan((len(features), len(view.order)), features.dtype)
     margins = np.zeros((len(view.alpha), len(features)))
     for left, right in column_blocks(*rows.shape[::-1]):
@@ -65,6 +67,33 @@ def score(
         rows=rows[: len(kept)],
         scored=found[:, kept],
         evaluations=rows.size,
+    )
+
+
+def _look(
+    plan: ScorePlan, kernel: Kernel, features: Features, targets: Targets, workspace: Workspace
+) -> CandidateBatch:
+    """Compute the margins of a batch, and keep the features of the examples that can enter S."""
+    view, (codes, sign, bound) = plan.view, targets
+    values = np.zeros_like(sign)
+    if view.members is not None:
+        values = margins(kernel, features, view.members, view.alpha, view.order, workspace)
+    found = excess(view, codes, sign, values)
+    kept = np.flatnonzero(((bound > 0) & (found > view.tau - view.slack[:, None])).any(axis=0))
+    row_of = np.full(len(features), -1, np.int64)
+    row_of[kept] = np.arange(len(kept))
+    return CandidateBatch(
+        sequence=plan.sequence,
+        examples=plan.rows,
+        codes=codes,
+        sign=sign,
+        bound=bound,
+        margins=values,
+        row_of=row_of,
+        features=features.take(kept),
+        rows=np.zeros((len(kept), 0), features.dtype),
+        scored=found[:, kept],
+        evaluations=len(features) * len(view.order),
     )
 
 

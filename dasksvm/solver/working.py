@@ -265,15 +265,15 @@ def _move(w: Any, p: int, seat: int, place: int) -> None:  # pragma: no cover
 
 
 @njit()
-def adopt(w: Any, p: int, alpha: Any, g: Any) -> None:  # pragma: no cover
-    """Replace the coefficients and gradients of problem p and evict blatant non-members."""
+def adopt(w: Any, p: int, alpha: Any, g: Any, band: float) -> None:  # pragma: no cover
+    """Replace the coefficients and gradients of problem p and evict those who would be blatant non-members for `band` less."""
     places = len(alpha)
     for place in range(places):
         if w.member[p, place]:
             w.g[p, place] = g[place]
             set_alpha(w, p, place, alpha[place])
     refresh_extremes(w, p)
-    top, bottom = np.max(w.top[p]), np.min(w.bottom[p])
+    top, bottom = np.max(w.top[p]) + band, np.min(w.bottom[p]) - band
     for place in range(places):
         if w.member[p, place] and w.alpha[p, place] == 0.0 and blatant(w.sign[p, place], w.g[p, place], top, bottom):
             evict(w, p, place)
