@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dasksvm.solver.cache import RowCache, empty_cache, present
 from dasksvm.solver.directions import block_extremes, find, gains_down, shift_block, snapped, step_length
-from dasksvm.solver.expansion import Expansion
+from dasksvm.solver.expansion import SQUARE_PART, Expansion
 from dasksvm.solver.features import Floats, Ints
 from dasksvm.solver.jit import njit
 from dasksvm.solver.working import Working
@@ -248,7 +248,8 @@ def known_square(expansion: Expansion, chosen: Ints, newest: Ints, known_places:
     new = np.flatnonzero(np.isin(chosen, newest))
     old = np.flatnonzero(~np.isin(chosen, newest))
     among = members.take(slots[chosen])
-    _fill_square(values, new, expansion.square_rows(among, new))
+    rows = expansion.square_rows(among, new)
+    expansion.share(lambda part: _fill_square(values, new, rows, *part), len(chosen), SQUARE_PART)
     expansion.evaluations += len(new) * len(chosen)
     if len(old):
         _copy_square(values, old, known_values, np.searchsorted(known_places, chosen[old]))
@@ -275,13 +276,14 @@ def present_rows(cache: Any, places: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def _fill_square(values: Any, new: Any, rows: Any) -> None:  # pragma: no cover
-    """Write some rows of a symmetric matrix, and their columns."""
+def _fill_square(values: Any, new: Any, rows: Any, first: int, last: int) -> None:  # pragma: no cover
+    """Write what lies from line `first` to `last` of some rows of a symmetric matrix, and of their columns."""
     for at in range(len(new)):
-        values[new[at]] = rows[at]
-    for start in range(0, len(values), 16):
+        if first <= new[at] < last:
+            values[new[at]] = rows[at]
+    for start in range(first, last, 16):
         for at in range(len(new)):
-            for a in range(start, min(start + 16, len(values))):
+            for a in range(start, min(start + 16, last)):
                 values[a, new[at]] = rows[at, a]
 
 

@@ -14,7 +14,7 @@ from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch, MemberRows, RowsPlan, ScorePlan, Targets, View
 from dasksvm.solver.multiclass.structure import gradients
 
-PIECE = 64
+PIECE = 1024
 Map = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
 
 
@@ -140,13 +140,17 @@ def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map 
     each : callable
         `map`, or one that runs in parallel: the pieces are the same.
     """
-    out = workspace.loan((len(plan.slots), len(plan.order)), plan.members.dtype)
+    width = len(plan.order)
+    out = workspace.loan((len(plan.slots), width), plan.members.dtype)
+    rows = plan.members.take(plan.slots)
+    in_place = bool(np.all(np.diff(plan.order) == 1))
 
-    def fill(start: int) -> None:
-        stop = min(start + PIECE, len(plan.slots))
-        kernel.tile(plan.members.take(plan.slots[start:stop]), plan.members, plan.order, out[start:stop])
+    def fill(left: int) -> None:
+        part = plan.order[left : left + PIECE]
+        columns = plan.members.part(int(part[0]), int(part[-1]) + 1) if in_place else plan.members.take(part)
+        kernel.block(rows, columns, out, left)
 
-    for _ in each(fill, range(0, len(plan.slots), PIECE)):
+    for _ in each(fill, range(0, width, PIECE)):
         pass
     return MemberRows(plan.sequence, out)
 
