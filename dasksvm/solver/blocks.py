@@ -16,22 +16,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.batch import Batch
+from dasksvm.solver.decomposition import DecompositionRules
 from dasksvm.solver.exact import BatchLearner
-from dasksvm.solver.expansion import Expansion
-from dasksvm.solver.features import Ints
-from dasksvm.solver.finishing import Finishing
+from dasksvm.solver.expansion import MOVED_ROWS, Expansion
+from dasksvm.solver.features import Floats, Ints
+from dasksvm.solver.finishing import INNER_STEPS, Finishing, solve_block
 from dasksvm.solver.jit import njit
-from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
+from dasksvm.solver.learner import REFRESHES
+from dasksvm.solver.messages import CandidateBatch, RowsPlan, ScorePlan, View
+from dasksvm.solver.refresh import exact_margins
 from dasksvm.solver.selection import RandomOrder
-from dasksvm.solver.working import insert, refresh_extremes, set_alpha, take_place
+from dasksvm.solver.working import Working, insert, refresh_extremes, set_alpha, take_place
 
 Values = NDArray[np.float64]
-import os, time; LOG=os.environ.get('LOG'); QUANTILE=float(os.environ.get('Q','0.5')); T0=time.time()
 # Examples of the first look; by how much the part of the set that was met grows; examples that are looked at together.
-FIRST, GROWTH, LOOK = int(os.environ.get('FIRST','2000')), float(os.environ.get('GROW','2')), 2048
-# How far S is solved while examples are still to be met.
-COARSE = float(os.environ.get('COARSE','0.1'))
-NEAR = float(os.environ.get('NEAR','0.5'))
+FIRST, GROWTH, LOOK = 1000, 2, 2048
+# How far S is solved while there are examples to be met, and while more than this share of it has just come.
+COARSE, FAIR, SETTLED = 0.5, 0.1, 0.02
+# Of how far the gradients of S have moved: what typically moves one, and as how much it counts who might follow.
+MEDIAN, MOST = 0.5, 0.9
+TYPICAL, CERTAIN = 0, 1
+# Gradients this near the extremes are computed anew in float64.
+NEARBY = 0.05
 
 
 class LooseExpansion(Expansion):
@@ -52,6 +58,41 @@ class LooseExpansion(Expansion):
         w.diagonal[came] = self.kernel.diagonal(rows)
         w.slot[came] = self.store.append(rows)
         self.example[came], self.code[came], self.arrival[came] = result.examples[at[new]], result.codes[at[new]], came
+
+    def exact_gradients_at(self, problem: int, places: Ints, alpha: Values) -> Values:
+        """G = y - Kα of some members in float64."""
+        support = np.flatnonzero(alpha)
+        members, slots = self.members(), self.order()
+        vectors, weights, found = members.take(slots[support]), alpha[support][None], np.empty(len(places))
+
+        def fill(part: tuple[int, int]) -> None:
+            rows = members.take(slots[places[slice(*part)]])
+            found[slice(*part)] = exact_margins(self.kernel, rows, vectors, weights)[0]
+
+        self.share(fill, len(places), MOVED_ROWS)
+        gradients: Values = self.working.sign[problem, places] - found
+        return gradients
+
+
+class BlockFinishing(Finishing):
+    """The problem restricted to S; how pairs are chosen in a block, and how many steps there may be, the user says.
+
+    Parameters
+    ----------
+    working : Working
+    problem : int
+    tau : float
+    rules : DecompositionRules
+    """
+
+    def __init__(self, working: Working, problem: int, tau: float, rules: DecompositionRules) -> None:
+        super().__init__(working, problem, tau)
+        self.rules = rules
+
+    def _solve_square(self, values: Floats, alpha: Values, target: float) -> int:
+        chosen = self.chosen
+        limit = min(INNER_STEPS * len(chosen), max(self.rules.limit - self.steps, 0))
+        return solve_block(values, alpha, self.g[chosen], self.lower[chosen], self.upper[chosen], target, limit)
 
 
 class BlockLearner(BatchLearner):
@@ -77,17 +118,31 @@ class BlockLearner(BatchLearner):
         seeds : ndarray of int64
         """
         super().feed(order, self.started if len(self.started) else seeds)
-        shape = (self.settings.problems, len(order))
-        # Of every example that was looked at: its gradient, how far w had gone then, and its label, 0 where it takes no part.
-        self.gradient: Values = np.zeros(shape)
-        self.looked = np.full((2, *shape), -np.inf, np.float32)
-        self.side = np.zeros(shape, np.int8)
-        self.path: Values = np.zeros((2, self.settings.problems))
-        self.certain = False
-        self.band: Values = np.zeros(self.settings.problems)
-        # The extremes at the last look: those who come in meanwhile are beyond them.
-        self.reach: Values = np.tile([-np.inf, np.inf], (self.settings.problems, 1))
-        self.met = 0
+        problems, count = self.settings.problems, len(order)
+        # Of every example that was looked at: its gradient, its label, 0 where it takes no part, and the distances below then.
+        self.gradient: Values = np.zeros((problems, count))
+        self.side = np.zeros((problems, count), np.int8)
+        self.looked = np.full((2, problems, count), -np.inf, np.float32)
+        # How far gradients have typically moved, and w, in all.
+        self.path: Values = np.zeros((2, problems))
+        # The extremes at the last look, and how far beyond them examples come in.
+        self.reach: Values = np.tile([-np.inf, np.inf], (problems, 1))
+        self.band: Values = np.zeros(problems)
+        # Examples met, members that came with the last look, the kind of it, and whether it was at all examples for the bias.
+        self.met = self.came = self.kind = self.wide = 0
+
+    def more_state(self) -> dict[str, NDArray[Any]]:
+        """Give what the looks have told."""
+        names = ("gradient", "side", "looked", "path", "reach", "band", "started", "start")
+        standing = np.array([self.met, self.came, self.kind, self.wide])
+        return {name: getattr(self, name) for name in names} | {"standing": standing}
+
+    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Go on with what `more_state` gave."""
+        for name, array in arrays.items():
+            if name != "standing":
+                setattr(self, name, array.copy())
+        self.met, self.came, self.kind, self.wide = (int(number) for number in arrays["standing"])
 
     def stop(self) -> None:
         """End with what there is."""
@@ -99,15 +154,8 @@ class BlockLearner(BatchLearner):
         if self.phase == "online":
             self._recompute()
             self.met = len(self.order) if len(self.started) else 0
-        if LOG: 
-            n=self.finishing[0] if self.finishing else None
-            print("looked", self.phase, self.met, "looked", 0 if self.queue is None else len(self.queue), "S", len(self.expansion.examples()), "SV", int((self.expansion.working.alpha[0]!=0).sum()), "dual", self._standing()[1], "steps", self.steps, "evals", round((self.evaluations+self.expansion.evaluations)/1e6,1), "path", self.path, "band", self.band, round(time.time()-T0,2), round(time.process_time(),1), len(self.expansion.store))
         self.phase = "finishing"
         self.begin_finishing(0)
-
-    def _look_at(self, rows: Ints) -> None:
-        self.reach = np.stack(self.expansion.limits(), axis=1)
-        self.phase, self.queue, self.position = "checking", rows, 0
 
     def _next_rows(self) -> Ints:
         if self.phase == "seeding":
@@ -120,19 +168,12 @@ class BlockLearner(BatchLearner):
 
     def _view(self) -> View:
         """Publish the support vectors, and how near an example must be to come in."""
-        if self.phase == "seeding":
-            view = self.expansion.view(self.applied, None, np.full(self.settings.problems, np.inf), 0.0)
-        else:
-            view = self.expansion.view(self.applied, None, self.band, 0.0)
-        used = np.flatnonzero(np.any(view.alpha != 0.0, axis=0))
+        near = np.full_like(self.band, np.inf) if self.phase == "seeding" else self.band
+        view = self.expansion.view(self.applied, None, near, 0.0)
+        used, wants = np.flatnonzero(np.any(view.alpha != 0.0, axis=0)), np.ones_like(view.wants)
+        top, bottom = self.reach.T
         return replace(
-            view,
-            order=view.order[used],
-            alpha=view.alpha[:, used],
-            top=self.reach[:, 0],
-            bottom=self.reach[:, 1],
-            wants=np.ones_like(view.wants),
-            tile=False,
+            view, order=view.order[used], alpha=view.alpha[:, used], top=top, bottom=bottom, wants=wants, tile=False
         )
 
     # Taking
@@ -144,8 +185,8 @@ class BlockLearner(BatchLearner):
         self.side[:, at] = np.where(result.bound > 0, result.sign, 0)
         if not self.stopped:
             self.expansion.make_room(result)
-            alpha = np.zeros_like(result.margins)
-            self.expansion.take_in(result, alpha, self._lacking(at) > -self.band[:, None])
+            self.expansion.take_in(result, np.zeros_like(result.margins), self._lacking(at) > -self.band[:, None])
+            self.came += len(result.features)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
         """Take in the examples that the run begins with."""
@@ -171,50 +212,116 @@ class BlockLearner(BatchLearner):
 
     # Around S
 
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Finishing:
+        """Make what solves a problem of S."""
+        rules = self.settings.decomposition
+        assert rules is not None
+        return BlockFinishing(expansion.working, problem, tau, rules)
+
     def _tau(self) -> float:
         tau = self.settings.rules.tau
-        return tau if self.met == len(self.order) else max(COARSE, tau)
+        if self.met < len(self.order):
+            return max(COARSE, tau)
+        members = np.count_nonzero(self.expansion.working.holders)
+        return max(FAIR, tau) if self.came > SETTLED * members else tau
+
+    def _finish(self) -> RowsPlan | None:
+        rules = self.settings.decomposition
+        assert rules is not None
+        self.stopped |= self.steps + sum(now.steps for now in self.finishing) >= rules.limit
+        if self.stopped:
+            self._end()
+            return None
+        return super()._finish()
+
+    def _end(self) -> None:
+        while len(self.finishing) < self.settings.problems:
+            self.begin_finishing(len(self.finishing))
+        if not self._closed():
+            self._widen()
+        self.converged, self.phase = not self.stopped, "done"
 
     def _finished(self) -> None:
-        at_rest = self.certain and all(now.rounds == 0 for now in self.finishing)
-        if self.stopped or at_rest:
-            self.converged = not self.stopped
-            self._closed()
-            self.phase = "done"
-            return
-        self.certain = self.met == len(self.order) and all(now.rounds == 0 for now in self.finishing)
+        idle = all(now.rounds == 0 for now in self.finishing)
+        if idle and self.kind == CERTAIN and not self.came and self._exact():
+            if self.wide or self._closed():
+                self._end()
+                return
+            # The bias lies between gradients of the whole set.
+            self.wide = 1
+            self.looked[:] = -np.inf
         for now in self.finishing:
             self._note(now)
         self._go_on()
-        self._meet()
+        again, self.came = idle and self.came > 0, 0
+        if again:
+            # Of those who came nobody violates, but S may have been solved less far than it has to be.
+            self._turn()
+        else:
+            self.kind = CERTAIN if idle and self.met == len(self.order) else TYPICAL
+            self._meet()
 
     def _note(self, now: Finishing) -> None:
-        """Note how far a solution has moved w, and typically a gradient, and the gradients of the members."""
+        """Note how far a solution has moved w, and gradients, and what the gradients of the members are."""
         s, p = self.expansion, now.problem
         w, places = s.working, np.flatnonzero(now.member)
         moves = (now.g - w.g[p, : len(now.g)])[places]
-        self.path[0, p] += np.quantile(np.abs(moves), float(os.environ.get("Q2","0.9")))
-        self.path[1, p] += np.sqrt(max(-(now.alpha - w.alpha[p, : len(now.alpha)])[places] @ moves, 0.0))
-        self.band[p] = np.quantile(np.abs(moves), QUANTILE) if self.met == len(self.order) else 0.0
+        median, most = np.quantile(np.abs(moves), [MEDIAN, MOST])
+        squared = -(now.alpha - w.alpha[p, : len(now.alpha)])[places] @ moves
+        self.path[:, p] += most, np.sqrt(max(squared, 0.0))
+        self.band[p] = median if self.met == len(self.order) else 0.0
         at = s.example[places] - self.order.base
-        self.gradient[p, at], self.looked[:, p, at], self.side[p, at] = now.g[places], self.path[:, p, None], w.sign[p, places]
+        self.gradient[p, at], self.side[p, at] = now.g[places], w.sign[p, places]
+        self.looked[:, p, at] = self.path[:, p, None]
 
     def _adopt(self) -> None:
         for now in self.finishing:
             self.expansion.adopt(now.problem, now.alpha, now.g, self.band[now.problem])
 
     def _meet(self) -> None:
-        """Look at as many examples as were met, or at all that may violate once there are no more."""
-        start = self.met
-        self.met = min(max(int(GROWTH * start), FIRST), len(self.order))
+        """Look at as many examples as were met, or, once there are no more, at all that may violate."""
+        self.reach = np.stack(self.expansion.limits(), axis=1)
+        start, self.met = self.met, min(max(GROWTH * self.met, FIRST), len(self.order))
         self.seen = self.met
         if start < self.met:
-            self._look_at(self.order.rows(0, start, self.met))
-            return
-        self.epoch += 1
-        self.reach = np.stack(self.expansion.limits(), axis=1)
-        rows = self.order.rows(self.epoch, 0, len(self.order))
-        self._look_at(rows[self._doubtful()[rows - self.order.base]])
+            self.queue = self.order.rows(0, start, self.met)
+        else:
+            self.epoch += 1
+            rows = self.order.rows(self.epoch, 0, len(self.order))
+            self.queue = rows[self._doubtful()[rows - self.order.base]]
+        self.phase, self.position = "checking", 0
+
+    def _exact(self) -> bool:
+        """Compute the gradients of members near the extremes in float64; tell whether they show no violation."""
+        if self.refreshes >= REFRESHES or self.expansion.members().dtype == np.float64:
+            return True
+        self.refreshes += 1
+        worst = 0.0
+        for now in self.finishing:
+            top, bottom = now.extremes()
+            near = np.flatnonzero(now.member & (now.g > top - NEARBY) & (now.g < bottom + NEARBY))
+            g = now.g.copy()
+            g[near] = self.expansion.exact_gradients_at(now.problem, near, now.alpha)
+            now.correct(g, self.expansion.working.sign[now.problem, : len(g)])
+            top, bottom = now.extremes()
+            worst = max(worst, top - bottom)
+        return worst <= 2 * self.settings.rules.tau
+
+    def _widen(self) -> None:
+        """Take the gradients of all examples outside S into the extremes."""
+        outside = self._outside()
+        rising = np.where(outside & (self.side > 0), self.gradient, -np.inf).max(axis=1)
+        falling = np.where(outside & (self.side < 0), self.gradient, np.inf).min(axis=1)
+        top, bottom = self.extremes.T
+        self.extremes = np.stack([np.maximum(top, rising), np.minimum(bottom, falling)], axis=1)
+
+    def _outside(self) -> NDArray[np.bool_]:
+        """Tell which examples were looked at and are no members, shape (P, n)."""
+        s = self.expansion
+        live = np.flatnonzero(s.working.holders[: s.places])
+        found = ~np.isneginf(self.looked[CERTAIN])
+        found[:, s.example[live] - self.order.base] &= ~s.working.member[:, live]
+        return found
 
     def _lacking(self, at: Any) -> Values:
         """How far examples violate with the extreme members, as they were when they were looked at; -inf where they take no part."""
@@ -224,15 +331,12 @@ class BlockLearner(BatchLearner):
         return np.where(side == 0, -np.inf, found)
 
     def _doubtful(self) -> NDArray[np.bool_]:
-        """Tell which examples have to be looked at: never looked at, or w has moved too far since for what they lack."""
-        far = self.path[int(self.certain), :, None] - self.looked[int(self.certain)]
-        if self.certain and self.settings.kernel.name != "rbf":
+        """Tell which examples have to be looked at: never looked at, or too much has moved since for what they lack, shape (n,)."""
+        far = self.path[self.kind, :, None] - self.looked[self.kind]
+        if self.kind == CERTAIN and self.settings.kernel.name != "rbf":
             far[far > 0] = np.inf
-        doubtful = np.isposinf(far) | (self._lacking(slice(None)) + far > 0)
-        s = self.expansion
-        live = np.flatnonzero(s.working.holders[: s.places])
-        doubtful[:, s.example[live] - self.order.base] &= ~s.working.member[:, live]
-        found: NDArray[np.bool_] = doubtful.any(axis=0)
+        unknown = np.isposinf(far) & np.isneginf(self.looked[CERTAIN])
+        found: NDArray[np.bool_] = (unknown | (self._outside() & (self._lacking(slice(None)) + far > 0))).any(axis=0)
         return found
 
 

@@ -22,7 +22,7 @@ from dasksvm.solver.jit import njit
 from dasksvm.solver.working import Working
 
 WORKING_SET = 1024
-INNER_SHARE = 0.1
+INNER_SHARE = 0.02
 INNER_STEPS = 100
 # Rounds after which one is stuck.
 STALLED = 50
