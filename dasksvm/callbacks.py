@@ -147,7 +147,7 @@ class Shown:
 
 
 class TimeBudget:
-    """Ask the run to stop after so many seconds; finishing follows.
+    """Ask the run to stop after so many seconds; an online solver finishes what it has.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class TimeBudget:
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
         """Tell once whether the time is over."""
-        over = seconds >= self.seconds and not self._asked and progress.phase in ("seeding", "online")
+        over = seconds >= self.seconds and not self._asked and progress.phase != "done"
         self._asked |= over
         return over
 

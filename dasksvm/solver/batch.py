@@ -24,11 +24,10 @@ from dasksvm.solver.cache import (
 )
 from dasksvm.solver.directions import weighted_sum
 from dasksvm.solver.expansion import Expansion
-from dasksvm.solver.features import Features, FeatureStore, Floats, Ints
+from dasksvm.solver.features import Features, Floats, Ints
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.messages import CandidateBatch
-from dasksvm.solver.working import live_places
 
 # Fields of Batch.at
 CANDIDATE, STAGE, REPEAT, MISSING, STEPS, SEEN, PLACE, ENTERED, FIELDS = range(9)
@@ -158,7 +157,7 @@ def _sums(
 def absorb(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
     """End a batch: who left loses place and row; who came gets a place, a slot, a row and a column in the rows of all others.
 
-    Rows out of use are dropped; the store is compacted when a fifth of it is dead.
+    Rows out of use are dropped.
     """
     assert expansion.store is not None
     cache, w = expansion.cache, expansion.working
@@ -178,12 +177,7 @@ def absorb(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
     keep_rows(cache, places, batch.rows, batch.mates, seats, expansion.places)
     if len(places):
         w.slot[places] = expansion.store.append(result.features.take(came))
-    live = live_places(w)
-    if len(expansion.store) > max(5 * len(live) // 4, PAGE):
-        expansion.store = FeatureStore(expansion.members().take(w.slot[live]))
-        expansion.generation += 1
-        w.slot[:] = 0
-        w.slot[live] = np.arange(len(live))
+    expansion.compact()
 
 
 @njit()

@@ -1,12 +1,13 @@
 """Decomposition in blocks: the exact SVM of data that need not fit in memory.
 
-S holds the examples in play; finishing solves the problem restricted to them, in blocks (`finishing`). Around it goes a loop over the
-whole set: a *look* computes the gradients of examples outside S where they lie, those that violate, or nearly do, come in, and S is
-solved again. S grows: the first examples of the order are solved, then those that violate among twice as many, and so on.
+S holds the examples in play; finishing solves the problem restricted to them, in blocks (`finishing`). Around it goes a loop over
+the whole set: a *look* computes the gradients of examples outside S where they lie, those that violate, or nearly do, come in, and
+S is solved again. S grows: the first examples of the order are solved, then those that violate among twice as many, and so on.
 
-Not every look is at all examples. Between two solutions w moves by d = |w - w'|, d² = Δα·KΔα = -Δα·Δg over S, and no decision value
-by more than d √K(x, x). An example whose gradient lies further from the extremes than w has moved since its last look cannot violate,
-and waits. So the last look says of every example that it is at rest.
+Not every look is at all examples. Between two solutions w moves by d = |w - w'|, d² = Δα·KΔα = -Δα·Δg over S, and no decision
+value by more than d √K(x, x). An example whose gradient lies further from the extremes than w has moved since its last look cannot
+violate, and waits. Before that, while solutions still differ, those wait that lie further than gradients of S typically have moved.
+So the last look says of every example that it is at rest.
 """
 
 from dataclasses import replace
@@ -26,6 +27,7 @@ from dasksvm.solver.learner import REFRESHES
 from dasksvm.solver.messages import CandidateBatch, RowsPlan, ScorePlan, View
 from dasksvm.solver.refresh import exact_margins
 from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.settings import Settings
 from dasksvm.solver.working import Working, insert, refresh_extremes, set_alpha, take_place
 
 Values = NDArray[np.float64]
@@ -109,6 +111,10 @@ class BlockLearner(BatchLearner):
     def _expansion(self) -> Expansion:
         return LooseExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._forget_looks(0)
+
     def feed(self, order: RandomOrder, seeds: Ints) -> None:
         """Begin with the examples of the start, or with `seeds`.
 
@@ -118,7 +124,10 @@ class BlockLearner(BatchLearner):
         seeds : ndarray of int64
         """
         super().feed(order, self.started if len(self.started) else seeds)
-        problems, count = self.settings.problems, len(order)
+        self._forget_looks(len(order))
+
+    def _forget_looks(self, count: int) -> None:
+        problems = self.settings.problems
         # Of every example that was looked at: its gradient, its label, 0 where it takes no part, and the distances below then.
         self.gradient: Values = np.zeros((problems, count))
         self.side = np.zeros((problems, count), np.int8)
@@ -226,10 +235,7 @@ class BlockLearner(BatchLearner):
         return max(FAIR, tau) if self.came > SETTLED * members else tau
 
     def _finish(self) -> RowsPlan | None:
-        rules = self.settings.decomposition
-        assert rules is not None
-        self.stopped |= self.steps + sum(now.steps for now in self.finishing) >= rules.limit
-        if self.stopped:
+        if self.stopped or self._spent():
             self._end()
             return None
         return super()._finish()
@@ -239,7 +245,13 @@ class BlockLearner(BatchLearner):
             self.begin_finishing(len(self.finishing))
         if not self._closed():
             self._widen()
-        self.converged, self.phase = not self.stopped, "done"
+        self.converged, self.phase = not (self.stopped or self._spent()), "done"
+
+    def _spent(self) -> bool:
+        """Tell whether all steps are made that there may be."""
+        rules = self.settings.decomposition
+        assert rules is not None
+        return bool(self.steps + sum(now.steps for now in self.finishing) >= rules.limit)
 
     def _finished(self) -> None:
         idle = all(now.rounds == 0 for now in self.finishing)
@@ -266,7 +278,7 @@ class BlockLearner(BatchLearner):
         s, p = self.expansion, now.problem
         w, places = s.working, np.flatnonzero(now.member)
         moves = (now.g - w.g[p, : len(now.g)])[places]
-        median, most = np.quantile(np.abs(moves), [MEDIAN, MOST])
+        median, most = np.quantile(np.abs(moves), [MEDIAN, MOST]) if len(places) else (0.0, 0.0)
         squared = -(now.alpha - w.alpha[p, : len(now.alpha)])[places] @ moves
         self.path[:, p] += most, np.sqrt(max(squared, 0.0))
         self.band[p] = median if self.met == len(self.order) else 0.0
@@ -277,6 +289,7 @@ class BlockLearner(BatchLearner):
     def _adopt(self) -> None:
         for now in self.finishing:
             self.expansion.adopt(now.problem, now.alpha, now.g, self.band[now.problem])
+        self.expansion.compact()
 
     def _meet(self) -> None:
         """Look at as many examples as were met, or, once there are no more, at all that may violate."""
@@ -319,24 +332,25 @@ class BlockLearner(BatchLearner):
         """Tell which examples were looked at and are no members, shape (P, n)."""
         s = self.expansion
         live = np.flatnonzero(s.working.holders[: s.places])
-        found = ~np.isneginf(self.looked[CERTAIN])
+        found: NDArray[np.bool_] = ~np.isneginf(self.looked[CERTAIN])
         found[:, s.example[live] - self.order.base] &= ~s.working.member[:, live]
         return found
 
     def _lacking(self, at: Any) -> Values:
-        """How far examples violate with the extreme members, as they were when they were looked at; -inf where they take no part."""
+        """How far examples violate with the extreme members, when they were looked at; -inf where they take no part."""
         top, bottom = self.reach.T
         gradient, side = self.gradient[:, at], self.side[:, at]
         found = np.where(side > 0, gradient - bottom[:, None], top[:, None] - gradient)
         return np.where(side == 0, -np.inf, found)
 
     def _doubtful(self) -> NDArray[np.bool_]:
-        """Tell which examples have to be looked at: never looked at, or too much has moved since for what they lack, shape (n,)."""
+        """Tell which examples have to be looked at: never seen, or too much has moved since for what they lack, shape (n,)."""
         far = self.path[self.kind, :, None] - self.looked[self.kind]
         if self.kind == CERTAIN and self.settings.kernel.name != "rbf":
             far[far > 0] = np.inf
-        unknown = np.isposinf(far) & np.isneginf(self.looked[CERTAIN])
-        found: NDArray[np.bool_] = (unknown | (self._outside() & (self._lacking(slice(None)) + far > 0))).any(axis=0)
+        unknown = np.isneginf(self.looked[CERTAIN])
+        doubtful: NDArray[np.bool_] = unknown | (self._outside() & (self._lacking(slice(None)) > -far))
+        found: NDArray[np.bool_] = doubtful.any(axis=0)
         return found
 
 

@@ -244,6 +244,16 @@ class Expansion:
         drop_rows(self.cache, freed)
         self.arrival[freed] = -1
 
+    def compact(self) -> None:
+        """Make a new feature store when a fifth of the old one is dead."""
+        assert self.store is not None
+        live, w = live_places(self.working), self.working
+        if len(self.store) > max(5 * len(live) // 4, PAGE):
+            self.store = FeatureStore(self.members().take(w.slot[live]))
+            self.generation += 1
+            w.slot[:] = 0
+            w.slot[live] = np.arange(len(live))
+
     def shift(self, cache: RowCache, places: Ints, amounts: NDArray[np.float64], g: NDArray[np.float64]) -> None:
         """G ← g - Σ amount_s K_s over members whose rows are present."""
 
