@@ -101,7 +101,9 @@ def test_dual_is_that_of_a_general_optimiser(seed):
     assert violation(K, rows, alpha) <= 2e-7
 
 
-@pytest.mark.parametrize("kernel", [Kernel("rbf", 1.0), Kernel("rbf", 0.05), Kernel("poly", 0.5, 1.0, 3), Kernel("linear")])
+@pytest.mark.parametrize(
+    "kernel", [Kernel("rbf", 1.0), Kernel("rbf", 0.05), Kernel("poly", 0.5, 1.0, 3), Kernel("linear")]
+)
 @pytest.mark.parametrize("c", [0.01, 1.0, 300.0])
 def test_no_example_of_the_whole_set_violates(kernel, c):
     rows = moons(1500, c=c)

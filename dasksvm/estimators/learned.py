@@ -115,13 +115,16 @@ class LearnedClassifier(KernelClassifier):
         order = RandomOrder(examples.source.chunks, seed)
         learner.feed(order, first_of_each_class(order, examples, self._first))
         learner, history, timings = self._run(learner, examples, callbacks)
-        if epochs == CONVERGED and not (learner.converged or learner.stopped):
-            warnings.warn(
-                f"{type(self).__name__} did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+        shortfall = None if learner.converged or learner.stopped else self._shortfall(learner)
+        if shortfall is not None:
+            warnings.warn(f"{type(self).__name__} {shortfall}", ConvergenceWarning, stacklevel=4)
         return learner, examples, seed, history, timings
+
+    def _shortfall(self, learner: Learner) -> str | None:
+        """Say what a run that did not converge has missed; None where it was not meant to."""
+        if self._passes() != CONVERGED:
+            return None
+        return f"did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may."
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the client, which belongs to this process; an address goes along."""

@@ -1,16 +1,21 @@
 """SMOSVC: the exact SVM, by decomposition (paper 4)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from dasksvm.callbacks import Watcher
 from dasksvm.data.coding import Coding
 from dasksvm.estimators.learned import UNLIMITED, LearnedClassifier
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real
 from dasksvm.solver.decomposition import SELECTIONS, STOPS, DecompositionRules
+from dasksvm.solver.exact import BatchLearner
 from dasksvm.solver.kernels import KERNELS
 from dasksvm.solver.lasvm import Rules
+from dasksvm.solver.learner import Learner
 from dasksvm.solver.settings import Settings
+from dasksvm.timings import Timings
 
 PAIR = 2
 RULES: dict[str, Rule] = {
@@ -50,14 +55,15 @@ class SMOSVC(LearnedClassifier):
     tol : float, default=1e-3
         The largest violation of the optimum that is left in the whole training set.
     working_set : {"second-order", "mvp", "mg", "hmg"}, default="second-order"
-        How a pair is chosen within the working set: by the largest gain with the largest gradient (LIBSVM 2.8), the most violating
-        pair, maximum gain with one of the pair before (paper 4, section 2.3), or the hybrid of the last two (section 2.4).
+        How a pair is chosen within the working set: by the largest gain with the largest gradient (LIBSVM 2.8), the most
+        violating pair, maximum gain with one of the pair before (paper 4, section 2.3), or the hybrid of the last two (section
+        2.4).
     stop : {"kkt", "gain"}, default="kkt"
-        Where no pair violates by more than `tol`, or, with "mg" and "hmg", where the step of largest gain is shorter than it.
+        Where no pair violates by more than `tol`, or, in pairs by "mg" and "hmg", where the step of largest gain is shorter.
     shrinking : bool, default=True
         Whether to leave out, for a while, examples that seem to stay at their bound.
     working_set_size : int, default=None
-        2 for the pairs of the paper; None for blocks.
+        2 for the pairs of the paper, else of a block of examples whose rows come as a tile; None for 1,024.
     max_iter : int, default=-1
         Steps at most; -1 for no limit.
     max_time : float, default=None
@@ -125,6 +131,20 @@ class SMOSVC(LearnedClassifier):
 
     def _passes(self) -> int:
         return 1
+
+    def _shortfall(self, learner: Learner) -> str:
+        assert isinstance(learner, BatchLearner)
+        violation = np.max(learner.progress().delta)
+        if learner.stuck:
+            return f"stuck: working_set={self.working_set!r} finds no gain, though pairs violate by {violation:.3g}; 'hmg' would."
+        if self.max_iter != -1:
+            return f"ended after max_iter={self.max_iter} steps, with violations of {violation:.3g}."
+        return f"did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may."
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, callbacks: Sequence[Watcher]) -> Timings:
+        if self.stop == "gain" and self.working_set_size != PAIR:
+            raise ValueError("stop='gain' needs working_set_size=2: blocks end where no pair violates.")
+        return super()._fit(X, y, sample_weight, callbacks)
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         rules = DecompositionRules(

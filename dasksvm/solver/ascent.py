@@ -9,40 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.batch import Batch
 from dasksvm.solver.cache import PAGE
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Floats, Ints
 from dasksvm.solver.finishing import present_rows
 from dasksvm.solver.gap import free_step
+from dasksvm.solver.intake import IntakeLearner
 from dasksvm.solver.jit import njit
-from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
 from dasksvm.solver.multiclass.schedule import draw, skip
 from dasksvm.solver.unbiased import UnbiasedLearner
-from dasksvm.solver.working import insert, take_place
 
 Values = NDArray[np.float64]
 # Picks whose rows are computed together, if the cache can hold twice as many.
 BLOCK = 128
 STATE = ("problem", "alpha", "g", "dual", "steps", "done", "ahead", "_lacking")
-
-
-class AllExamples(Expansion):
-    """Every example that can have a coefficient, with α = 0."""
-
-    band = True
-
-    def take_in(self, result: CandidateBatch) -> None:
-        """Make members of a batch."""
-        if np.any(self.cache.cached):
-            self.release_rows()
-        assert self.store is not None
-        new = np.flatnonzero((self.known(result.examples, None) < 0) & np.any(result.bound > 0, axis=0))
-        rows = result.features.take(result.row_of[new])
-        places = take_in(self.working, result.sign[:, new], result.bound[:, new])
-        self.working.diagonal[places] = self.kernel.diagonal(rows)
-        self.working.slot[places] = self.store.append(rows)
-        self.example[places], self.code[places], self.arrival[places] = result.examples[new], result.codes[new], places
 
 
 class Ascent:
@@ -122,7 +102,7 @@ class Ascent:
             setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
 
 
-class AscentLearner(UnbiasedLearner):
+class AscentLearner(IntakeLearner, UnbiasedLearner):
     """Batch coordinate ascent on one problem, or on several that share the kernel rows.
 
     Parameters
@@ -130,37 +110,6 @@ class AscentLearner(UnbiasedLearner):
     settings : Settings
         With tracking rules.
     """
-
-    expansion: AllExamples
-
-    def _expansion(self) -> Expansion:
-        return AllExamples(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
-
-    def _view(self) -> View:
-        """Publish nothing: no kernel values are wanted, and every example is sent."""
-        problems = self.settings.problems
-        everywhere = np.full(problems, np.inf)
-        return View(
-            version=self.applied,
-            generation=0,
-            members=None,
-            order=np.zeros(0, np.int64),
-            alpha=np.zeros((problems, 0)),
-            top=everywhere,
-            bottom=-everywhere,
-            wants=np.ones((problems, 2), np.bool_),
-            slack=everywhere,
-            tau=0.0,
-            band=True,
-        )
-
-    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
-        self.expansion.make_room(result)
-        self.expansion.take_in(result)
-        self.seen += len(result.examples) if self.phase == "online" else 0
-
-    def _run(self, batch: Batch) -> bool:
-        raise NotImplementedError
 
     def _standing(self) -> tuple[Values, Values]:
         now = [self.finisher(self.expansion, p, 0.0) for p in range(self.settings.problems)]
@@ -172,19 +121,6 @@ class AscentLearner(UnbiasedLearner):
         """Make what makes the steps of a problem."""
         assert self.settings.tracking is not None
         return Ascent(expansion, problem, self.settings.seed, self.settings.tracking.steps)
-
-
-@njit()
-def take_in(w: Any, sign: Any, bound: Any) -> Any:  # pragma: no cover
-    """Make members with α = 0 of examples; return their places."""
-    places = np.empty(sign.shape[1], np.int64)
-    for c in range(len(places)):
-        places[c] = take_place(w)
-        for p in range(len(sign)):
-            if bound[p, c] > 0.0:
-                insert(w, p, places[c], sign[p, c], bound[p, c], sign[p, c])
-                w.holders[places[c]] += 1
-    return places
 
 
 @njit()

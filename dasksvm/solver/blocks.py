@@ -1,12 +1,11 @@
 """Decomposition in blocks: the exact SVM of data that need not fit in memory.
 
 S holds the examples in play; finishing solves the problem restricted to them, in blocks (`finishing`). Around it goes a loop over
-the whole set: a *look* computes the gradients of examples outside S where they lie, those that violate, or nearly do, come in, and
-S is solved again. S grows: the first examples of the order are solved, then those that violate among twice as many, and so on.
+the whole set: a *look* computes the gradients of examples outside S where they lie, those that violate or nearly do come in, and S
+is solved again. S grows: the first examples of the order are solved, then those that violate among twice as many, and so on.
 
 Not every look is at all examples. Between two solutions w moves by d = |w - w'|, d² = Δα·KΔα = -Δα·Δg over S, and no decision
-value by more than d √K(x, x). An example whose gradient lies further from the extremes than w has moved since its last look cannot
-violate, and waits. Before that, while solutions still differ, those wait that lie further than gradients of S typically have moved.
+value X, while solutions still differ, those wait that lie further than gradients of S typically have moved.
 So the last look says of every example that it is at rest.
 """
 
@@ -17,18 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.batch import Batch
-from dasksvm.solver.decomposition import DecompositionRules
+from dasksvm.solver.decomposition import SELECTIONS, DecompositionRules
 from dasksvm.solver.exact import BatchLearner
-from dasksvm.solver.expansion import MOVED_ROWS, Expansion
+from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Floats, Ints
-from dasksvm.solver.finishing import INNER_STEPS, Finishing, solve_block
-from dasksvm.solver.jit import njit
+from dasksvm.solver.finishing import INNER_STEPS, WORKING_SET, Finishing, solve_block
+from dasksvm.solver.intake import RowlessExpansion
 from dasksvm.solver.learner import REFRESHES
 from dasksvm.solver.messages import CandidateBatch, RowsPlan, ScorePlan, View
-from dasksvm.solver.refresh import exact_margins
 from dasksvm.solver.selection import RandomOrder
 from dasksvm.solver.settings import Settings
-from dasksvm.solver.working import Working, insert, refresh_extremes, set_alpha, take_place
+from dasksvm.solver.square import solve_square
+from dasksvm.solver.working import Working, refresh_extremes
 
 Values = NDArray[np.float64]
 # Examples of the first look; by how much the part of the set that was met grows; examples that are looked at together.
@@ -40,40 +39,6 @@ MEDIAN, MOST = 0.5, 0.9
 TYPICAL, CERTAIN = 0, 1
 # Gradients this near the extremes are computed anew in float64.
 NEARBY = 0.05
-
-
-class LooseExpansion(Expansion):
-    """Members that come in without kernel rows."""
-
-    def take_in(self, result: CandidateBatch, alpha: Values, wanted: NDArray[np.bool_]) -> None:
-        """Make members, in the problems where they are wanted, of the candidates of a batch."""
-        assert self.store is not None
-        at = np.flatnonzero(result.row_of >= 0)
-        known = self.known(result.examples[at], None)
-        new = known < 0
-        if np.any(new) and np.any(self.cache.cached):
-            self.release_rows()
-        w, sign = self.working, result.sign[:, at]
-        places = take_in(w, known, sign, result.bound[:, at], sign - result.margins[:, at], alpha[:, at], wanted[:, at])
-        self.vacate()
-        rows, came = result.features.take(np.flatnonzero(new)), places[new]
-        w.diagonal[came] = self.kernel.diagonal(rows)
-        w.slot[came] = self.store.append(rows)
-        self.example[came], self.code[came], self.arrival[came] = result.examples[at[new]], result.codes[at[new]], came
-
-    def exact_gradients_at(self, problem: int, places: Ints, alpha: Values) -> Values:
-        """G = y - Kα of some members in float64."""
-        support = np.flatnonzero(alpha)
-        members, slots = self.members(), self.order()
-        vectors, weights, found = members.take(slots[support]), alpha[support][None], np.empty(len(places))
-
-        def fill(part: tuple[int, int]) -> None:
-            rows = members.take(slots[places[slice(*part)]])
-            found[slice(*part)] = exact_margins(self.kernel, rows, vectors, weights)[0]
-
-        self.share(fill, len(places), MOVED_ROWS)
-        gradients: Values = self.working.sign[problem, places] - found
-        return gradients
 
 
 class BlockFinishing(Finishing):
@@ -90,11 +55,19 @@ class BlockFinishing(Finishing):
     def __init__(self, working: Working, problem: int, tau: float, rules: DecompositionRules) -> None:
         super().__init__(working, problem, tau)
         self.rules = rules
+        self.size = rules.size or WORKING_SET
 
     def _solve_square(self, values: Floats, alpha: Values, target: float) -> int:
-        chosen = self.chosen
-        limit = min(INNER_STEPS * len(chosen), max(self.rules.limit - self.steps, 0))
-        return solve_block(values, alpha, self.g[chosen], self.lower[chosen], self.upper[chosen], target, limit)
+        chosen, rules = self.chosen, self.rules
+        g, lower, upper = self.g[chosen], self.lower[chosen], self.upper[chosen]
+        limit = min(INNER_STEPS * len(chosen), max(rules.limit - self.steps, 0))
+        steps = solve_square(values, alpha, g, lower, upper, target, limit, SELECTIONS.index(rules.selection), False)
+        # Where maximum gain sticks at once, only another pair leads on.
+        return steps or solve_block(values, alpha, g, lower, upper, target, limit)
+
+    def _shrink(self, expansion: Expansion) -> None:
+        if self.rules.shrinking:
+            super()._shrink(expansion)
 
 
 class BlockLearner(BatchLearner):
@@ -106,10 +79,10 @@ class BlockLearner(BatchLearner):
         With decomposition rules.
     """
 
-    expansion: LooseExpansion
+    expansion: RowlessExpansion
 
     def _expansion(self) -> Expansion:
-        return LooseExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
+        return RowlessExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -142,9 +115,9 @@ class BlockLearner(BatchLearner):
 
     def more_state(self) -> dict[str, NDArray[Any]]:
         """Give what the looks have told."""
-        names = ("gradient", "side", "looked", "path", "reach", "band", "started", "start")
+        names = ("gradient", "side", "looked", "path", "reach", "band")
         standing = np.array([self.met, self.came, self.kind, self.wide])
-        return {name: getattr(self, name) for name in names} | {"standing": standing}
+        return super().more_state() | {name: getattr(self, name) for name in names} | {"standing": standing}
 
     def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Go on with what `more_state` gave."""
@@ -225,7 +198,8 @@ class BlockLearner(BatchLearner):
         """Make what solves a problem of S."""
         rules = self.settings.decomposition
         assert rules is not None
-        return BlockFinishing(expansion.working, problem, tau, rules)
+        left = max(rules.limit - self.steps - sum(now.steps for now in self.finishing), 0)
+        return BlockFinishing(expansion.working, problem, tau, rules._replace(limit=left))
 
     def _tau(self) -> float:
         tau = self.settings.rules.tau
@@ -350,22 +324,4 @@ class BlockLearner(BatchLearner):
             far[far > 0] = np.inf
         unknown = np.isneginf(self.looked[CERTAIN])
         doubtful: NDArray[np.bool_] = unknown | (self._outside() & (self._lacking(slice(None)) > -far))
-        found: NDArray[np.bool_] = doubtful.any(axis=0)
-        return found
-
-
-@njit()
-def take_in(
-    w: Any, known: Any, sign: Any, bound: Any, gradient: Any, alpha: Any, wanted: Any
-) -> Any:  # pragma: no cover
-    """Make members of examples, in the problems where they are wanted; return their places."""
-    places = np.empty(len(known), np.int64)
-    for c in range(len(known)):
-        places[c] = take_place(w) if known[c] < 0 else known[c]
-        for p in range(len(sign)):
-            if bound[p, c] > 0.0 and wanted[p, c] and not w.member[p, places[c]]:
-                insert(w, p, places[c], sign[p, c], bound[p, c], gradient[p, c])
-                w.holders[places[c]] += 1
-                if alpha[p, c] != 0.0:
-                    set_alpha(w, p, places[c], alpha[p, c])
-    return places
+        return np.asarray(doubtful.any(axis=0))

@@ -281,3 +281,37 @@ def renew(cache: Any) -> None:  # pragma: no cover
     for place in np.flatnonzero(cache.touched):
         cache.touched[place] = False
         present(cache, int(place))
+
+
+def narrowed(cache: RowCache, kept: Any) -> RowCache:
+    """Give a cache for the rows and columns of some places, ascending, in the same pages; the old one has none left."""
+    places = len(kept)
+    fresh = empty_cache(0, places, cache.pages.dtype)._replace(pages=cache.pages, free=cache.free, size=cache.size)
+    _narrow(cache, fresh, kept)
+    return fresh
+
+
+@njit()
+def _narrow(cache: Any, fresh: Any, kept: Any) -> None:  # pragma: no cover
+    position = np.full(len(cache.cached), -1)
+    position[kept] = np.arange(len(kept))
+    head = len(cache.newer) - 1
+    place = cache.newer[head]
+    while place != head:
+        after, to = cache.newer[place], position[place]
+        if to < 0:
+            drop_row(cache, place)
+        else:
+            pages = cache.table[place]
+            for c in range(len(kept)):
+                value = cache.pages[pages[kept[c] // PAGE], kept[c] % PAGE]
+                cache.pages[pages[c // PAGE], c % PAGE] = value
+            for block in range(len(pages)):
+                if block < fresh.table.shape[1]:
+                    fresh.table[to, block] = pages[block]
+                elif pages[block] >= 0:
+                    cache.free[cache.size[UNUSED]] = pages[block]
+                    cache.size[UNUSED] += 1
+            fresh.cached[to] = True
+            link_newest(fresh, to)
+        place = after

@@ -18,8 +18,8 @@ class DecompositionRules(NamedTuple):
     Attributes
     ----------
     selection : {"mvp", "second-order", "mg", "hmg"}
-        How a pair is chosen: the most violating one; the largest gain with the largest gradient, whatever the box; the largest gain with
-        one of the pair before; the same, but the most violating pair where that pair ended in a corner.
+        How a pair is chosen: the most violating one; the largest gain with the largest gradient, whatever the box; the largest
+        gain with one of the pair before; the same, but the most violating pair where that pair ended in a corner.
     stop : {"kkt", "gain"}
         Where δ ≤ τ, or, of pairs chosen by their gain, where the step is below τ.
     size : int

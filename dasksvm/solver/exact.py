@@ -1,5 +1,7 @@
 """What the batch solvers share as learners: where they begin."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +14,11 @@ class BatchLearner(TwoClassLearner):
 
     started: Ints = np.zeros(0, np.int64)
     start: NDArray[np.float64] = np.zeros((1, 0))
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it ended where its way to choose pairs finds none, though some violate."""
+        return False
 
     def begin_at(self, examples: Ints, alpha: NDArray[np.float64]) -> None:
         """Begin at coefficients α of shape (P, S) of some examples, within their boxes and of sum 0."""
@@ -26,3 +33,11 @@ class BatchLearner(TwoClassLearner):
             hit = self.started[at] == examples
             found[:, hit] = self.start[:, at[hit]]
         return found
+
+    def more_state(self) -> dict[str, NDArray[Any]]:
+        """Give where it begins."""
+        return {"started": self.started, "start": self.start}
+
+    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Go on with what `more_state` gave."""
+        self.started, self.start = arrays["started"].copy(), arrays["start"].copy()

@@ -90,6 +90,7 @@ class Finishing:
         self.lower = working.lower[problem, :places]
         self.upper = working.upper[problem, :places]
         self.member = working.member[problem, :places]
+        self.size = WORKING_SET
         self.steps = self.rounds = 0
         self.gain = 0.0
         self.stall = Stall()
@@ -137,7 +138,7 @@ class Finishing:
         self.rounds += 1
         cache = self._rows(expansion)
         capacity = len(cache.pages) // cache.table.shape[1]
-        size = max(min(WORKING_SET, capacity // 2), 4)
+        size = max(min(self.size, capacity // 2), 4)
         kept = self.newest[: size // 2]
         in_play = np.zeros(len(self.g), np.bool_)
         in_play[self.active] = True

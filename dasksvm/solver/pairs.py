@@ -1,7 +1,48 @@
-"""Decomposition in pairs (paper 4; paper 1, section 3.1)."""
+"""Decomposition in pairs (paper 4; paper 1, section 3.1): all examples are taken in, and then each step needs the rows of two."""
 
 from dasksvm.solver.exact import BatchLearner
+from dasksvm.solver.expansion import Expansion
+from dasksvm.solver.intake import IntakeLearner
+from dasksvm.solver.messages import RowsPlan
+from dasksvm.solver.stepping import Pairs
 
 
-class PairLearner(BatchLearner):
-    """The two-variable solver."""
+class PairLearner(IntakeLearner, BatchLearner):
+    """The two-variable solver on one problem, or on several that share the kernel rows.
+
+    Parameters
+    ----------
+    settings : Settings
+        With decomposition rules.
+    """
+
+    @property
+    def stuck(self) -> bool:
+        """Whether maximum gain stuck in some problem."""
+        return any(now.stuck for now in self.finishing)
+
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Pairs:
+        """Make what makes the steps of a problem."""
+        rules = self.settings.decomposition
+        assert rules is not None
+        start = self.started_at(expansion.example[: expansion.places])[problem] if len(self.started) else None
+        return Pairs(expansion, problem, rules, tau, self.settings.seed, start)
+
+    def stop(self) -> None:
+        """Ask for no more examples, and for no more steps."""
+        super().stop()
+        for now in self.finishing:
+            now.limit = now.steps
+
+    def _finish(self) -> RowsPlan | None:
+        """Go on with a problem: also where no row is missing, others have a say between two runs of steps."""
+        now = self.finishing[-1]
+        if now.choose(self.expansion):
+            s = self.expansion
+            return RowsPlan(self.asked, now.missing(s), s.members(), now.order(s))
+        return super()._finish()
+
+    def _closed(self) -> bool:
+        self.extremes = self.outcome(self.expansion, self.finishing).extremes
+        self.converged = all(now.converged for now in self.finishing)
+        return True

@@ -1,5 +1,7 @@
 """The learner of two-class problems: LASVM (paper 1, section 3.2)."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,11 +39,11 @@ class TwoClassLearner(Learner):
             dual[now.problem] = now.dual
         return delta, dual
 
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Finishing:
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Any:
         """Make what finishes a problem of an expansion."""
         return Finishing(expansion.working, problem, tau)
 
-    def outcome(self, expansion: Expansion, finished: list[Finishing]) -> Outcome:
+    def outcome(self, expansion: Expansion, finished: list[Any]) -> Outcome:
         """Tell what the finished problems of an expansion give."""
         extremes = np.array([now.extremes() for now in finished])
         duals = np.array([now.dual for now in finished])
