@@ -39,7 +39,11 @@ RULES: dict[str, Rule] = {
 
 
 class SMOSVC(LearnedClassifier):
-    """Support vector classifier at the optimum: decomposition with maximum gain (paper 4) or second order, in pairs or in blocks.
+    """Support vector classifier at the optimum: decomposition by second order or maximum gain (paper 4).
+
+    The problem restricted to the examples in play is solved in blocks whose kernel rows come as tiles; looks at the whole set,
+    chunk by chunk, bring in who violates. So X need not fit in memory, and the last look says of every example that it is at
+    rest. Several classes make a problem for each, against the rest, or for each pair, over one set of kernel rows.
 
     Parameters
     ----------
@@ -82,6 +86,26 @@ class SMOSVC(LearnedClassifier):
         Show progress on standard error.
     client : distributed.Client or str, default=None
         As in `LaSVC`.
+
+    Attributes
+    ----------
+    classes_, support_, support_vectors_, n_support_, dual_coef_, intercept_, n_features_in_, model_, dual_objective_
+        As in `LaSVC`.
+    n_iter_ : int
+        Steps, over all problems.
+    kernel_evaluations_ : int
+    history_ : list of dict
+        Examples met, members, δ, the dual, steps, seconds and kernel values, on the way.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from dasksvm import SMOSVC
+    >>> X, y = make_moons(1000, noise=0.2, random_state=0)
+    >>> model = SMOSVC(C=10, gamma=1.0, random_state=0).fit(X, y)
+    >>> primal, dual, gap = model.duality_gap(X, y)
+    >>> gap < 2e-3 * dual
+    True
     """
 
     _parameter_rules = RULES
