@@ -1,11 +1,9 @@
 """SMOSVC: the exact SVM, by decomposition (paper 4)."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dasksvm.callbacks import Watcher
 from dasksvm.data.coding import Coding
 from dasksvm.estimators.learned import UNLIMITED, LearnedClassifier
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real
@@ -15,7 +13,6 @@ from dasksvm.solver.kernels import KERNELS
 from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.settings import Settings
-from dasksvm.timings import Timings
 
 PAIR = 2
 RULES: dict[str, Rule] = {
@@ -165,12 +162,9 @@ class SMOSVC(LearnedClassifier):
             return f"ended after max_iter={self.max_iter} steps, with violations of {violation:.3g}."
         return f"did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may."
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, callbacks: Sequence[Watcher]) -> Timings:
+    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         if self.stop == "gain" and self.working_set_size != PAIR:
             raise ValueError("stop='gain' needs working_set_size=2: blocks end where no pair violates.")
-        return super()._fit(X, y, sample_weight, callbacks)
-
-    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         rules = DecompositionRules(
             selection=self.working_set,
             stop=self.stop,
