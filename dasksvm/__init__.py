@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 __all__ = [
     "SMOSVC",
     "ActiveLearner",
+    "Certificate",
     "Dataset",
     "GapSVC",
     "HeldOut",
@@ -24,6 +25,7 @@ __all__ = [
 
 _HOMES = {
     "ActiveLearner": "dasksvm.estimators.active",
+    "Certificate": "dasksvm.estimators.certificate",
     "Dataset": "dasksvm.data",
     "GapSVC": "dasksvm.estimators.gap",
     "HeldOut": "dasksvm.callbacks",

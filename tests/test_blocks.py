@@ -266,3 +266,21 @@ def test_reaches_further_than_one_epoch():
     X, y = make_moons(1500, noise=0.3, random_state=0)
     parameters = {"C": 10, "gamma": 1.0, "random_state": 0}
     assert SMOSVC(**parameters).fit(X, y).dual_objective_ > LaSVC(**parameters).fit(X, y).dual_objective_
+
+
+@pytest.mark.parametrize("size", [None, 2])
+def test_polishes_the_model_of_another_solver(size):
+    X, y = make_moons(1200, noise=0.3, random_state=0)
+    parameters = {"C": 10.0, "gamma": 1.0, "dtype": "float64", "random_state": 0}
+    near = LaSVC(**parameters, epochs=2).fit(X, y)
+    solver = SMOSVC(**parameters, working_set_size=size)
+    fresh, polished = solver.fit(X, y).n_iter_, solver.fit(X, y, start=near)
+    assert polished.n_iter_ < fresh
+    found = polished.certificate(X, y)
+    assert found.violation.max() <= 1.1e-3
+    assert found.gap < near.duality_gap(X, y)[2]
+
+
+def test_gain_does_not_end_blocks():
+    with pytest.raises(ValueError, match="working_set_size=2"):
+        SMOSVC(stop="gain").fit([[0.0], [1.0]], [0, 1])

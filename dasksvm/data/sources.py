@@ -251,6 +251,10 @@ class MemoryLabels:
         """Give the weights of some rows."""
         return np.ones(len(ids)) if self._weight is None else self._weight[ids]
 
+    def part(self, start: int, stop: int) -> "MemoryLabels":
+        """Give those of a run of rows."""
+        return MemoryLabels(self._codes[start:stop], None if self._weight is None else self._weight[start:stop])
+
 
 class Examples:
     """What the executor asks: features ready for the kernel, and what the rows should become.

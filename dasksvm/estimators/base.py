@@ -1,5 +1,6 @@
 """What every kernel classifier of this project shares: validation at the door, prediction, certificates."""
 
+from operator import index
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,9 +17,9 @@ from dasksvm.data import Dataset
 from dasksvm.data.chunked import is_dask, is_sparse
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import DaskSource, DatasetSource, MemorySource, Source
+from dasksvm.estimators.certificate import Certificate, Judge, Question, hinge, tally
 from dasksvm.estimators.problem import Problem, in_memory
-from dasksvm.model import CHUNK_ROWS, KernelModel
-from dasksvm.solver.messages import Targets
+from dasksvm.model import KernelModel
 
 FLOATS = [np.float64, np.float32]
 
@@ -28,6 +29,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     model_: KernelModel
     classes_: NDArray[Any]
+    support_: NDArray[np.int64]
 
     def __sklearn_tags__(self) -> Any:
         """Declare sparse input."""
@@ -102,7 +104,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._dual()[0]
 
     def duality_gap(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, float]:
-        """Compute what separates this model from the optimum on a set, chunk by chunk, in float64.
+        """Compute what separates this model from the optimum on a set: the first three numbers of `certificate`.
 
         Parameters
         ----------
@@ -114,34 +116,58 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         primal, dual, gap : float
-            ½|w|² + Σ C_i loss_i, the dual objective, and their difference; of several problems, their sums. The loss is
-            max(0, 1 - y f(x)), or that of a multi-class machine.
+        """
+        found = self.certificate(X, y, sample_weight, worst=0)
+        return found.primal, found.dual, found.gap
+
+    def certificate(self, X: Any, y: Any = None, sample_weight: Any = None, worst: int = 10) -> Certificate:
+        """Compute what separates this model from the optimum on a set, and which rows violate it most, in float64.
+
+        Chunks of Dask arrays and data sets are judged where they are read: on the estimator's client, the current one, or the
+        threads of this process, which also judge arrays in memory, block by block.
+
+        Parameters
+        ----------
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
+            The training set, its rows in the order in which they were given: a row has the coefficient of the support vector
+            with its number in `support_`, and 0 if there is none. Of other rows the primal counts, and nothing else.
+        y : array of shape (n,)
+            None for a data set, which has its own.
+        sample_weight : array of shape (n,), optional
+            As in `fit`.
+        worst : int, default=10
+            Violating rows that are listed, at most.
+
+        Returns
+        -------
+        Certificate
+            Its primal has the loss max(0, 1 - y f(x)), or that of a multi-class machine. With y f(x) = m a row violates a
+            two-class problem by max(0, 1 - m) where its coefficient is 0, max(0, m - 1) where it is C_i, and |1 - m| in
+            between; a machine by its largest derivative along a feasible direction of the row's variables.
         """
         check_is_fitted(self, "model_")
+        if index(worst) < 0:
+            raise ValueError(f"worst must be a number of rows, 0 or more. Got {worst!r} instead.")
         problem = self._problem(X, y, sample_weight, self.classes_, reset=False)
-        coding = self._coding(problem)
-        losses, start = 0.0, 0
-        for part in problem.source.parts():
-            for at in range(0, part.shape[0], CHUNK_ROWS):
-                rows = part[at : at + CHUNK_ROWS].astype(np.float64)
-                ids = np.arange(start + at, start + at + rows.shape[0])
-                targets = coding.targets(problem.columns.codes(ids), problem.columns.weights(ids))
-                losses += self._loss(targets, self.model_.decision_function(rows))
-            start += part.shape[0]
+        alpha, judge = self._judge()
+        question = Question(self.model_, self._coding(problem), judge, self.support_, alpha, index(worst))
+        # First, since it makes the features that the threads of this process then share.
         dual, half_norm = self._dual()
-        primal = half_norm + losses
-        return primal, dual, primal - dual
+        with self._cluster(problem.source) as client:
+            return tally(question, problem.source, problem.columns, client).certify(dual, half_norm)
 
     def _dual(self) -> tuple[float, float]:
         """The dual objective, and the part ½|w|² of it and of the primal."""
         half_norm = 0.5 * float(self.model_.squared_norms().sum())
         return float(np.abs(self.model_.coefficients).sum()) - half_norm, half_norm
 
-    def _loss(self, targets: Targets, values: NDArray[np.float64]) -> float:
-        """Σ C_i max(0, 1 - y f) of some rows, over the problems."""
-        taken = targets.bound > 0
-        lacking = np.maximum(0.0, 1.0 - targets.sign[taken] * values.T[taken])
-        return float(targets.bound[taken] @ lacking)
+    def _judge(self) -> tuple[NDArray[np.float64], Judge]:
+        """The dual variables of the support vectors, and how rows are judged by them."""
+        return self.model_.coefficients, hinge
+
+    def _cluster(self, source: Source) -> Any:
+        """A context with the client that works on a source, or None."""
+        raise NotImplementedError
 
     def _coding(self, problem: Problem) -> Coding:
         """The two-class problems that this estimator makes of the classes."""

@@ -3,8 +3,10 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dasksvm.data.coding import Coding
+from dasksvm.estimators.certificate import Judge, hinge, hinge_alone
 from dasksvm.estimators.lasvm import RULES as SHARED
 from dasksvm.estimators.learned import UNLIMITED, limit
 from dasksvm.estimators.online import OnlineClassifier
@@ -90,7 +92,9 @@ class GapSVC(OnlineClassifier):
     intercept_ : ndarray of shape (P,)
         0.
     dual_objective_ : float
-        Of "nc" within the boxes that the examples got, so that `duality_gap`, whose primal has the hinge loss, is no certificate.
+        Of "nc" within the boxes that the examples got, which are not kept: the gap of `certificate`, whose primal has the hinge
+        loss, proves nothing, and there are no violations. Of "i" they are those of the hinge loss too, and examples on the flat
+        part of the ramp violate it by intent.
     kernel_evaluations_ : int
     history_ : list of dict
         What was seen, the members, the gap of the members, the dual, seconds and kernel values, after every batch.
@@ -169,6 +173,10 @@ class GapSVC(OnlineClassifier):
         signs = Coding.of(np.ones(len(self.classes_)), pairwise=self._pairwise).signs
         labels = np.repeat(signs, self.n_support_, axis=1)
         return float((labels * self.model_.coefficients).sum()) - half_norm, half_norm
+
+    def _judge(self) -> tuple[NDArray[np.float64], Judge]:
+        # With the ramp loss an example's box is that of when it came.
+        return self.model_.coefficients, hinge_alone if self.variant == "nc" else hinge
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         ramped = self.variant in ("nc", "i")

@@ -3,7 +3,7 @@
 import copy
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -41,6 +41,8 @@ UNLIMITED = 1 << 62
 DENSE_SHARE = 0.05
 # Features up to which members are made dense.
 DENSE_WIDTH = 4096
+# Called with a learner before it is fed, and with its examples.
+Begin = Callable[[Learner, Examples], None]
 
 
 class LearnedClassifier(KernelClassifier):
@@ -89,13 +91,15 @@ class LearnedClassifier(KernelClassifier):
         self._fit(X, y, sample_weight, ())
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, callbacks: Sequence[Watcher]) -> Timings:
-        """Train from scratch, watched by callbacks; return where the time went."""
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, callbacks: Sequence[Watcher], begin: Begin | None = None
+    ) -> Timings:
+        """Train from scratch, or from where `begin` puts the learner, watched by callbacks; return where the time went."""
         self._forget()
         try:
             check_parameters(self, self._parameter_rules)
             problem = self._problem(X, y, sample_weight, reset=True)
-            learner, examples, seed, history, timings = self._learn(problem, self._coding(problem), callbacks)
+            learner, examples, seed, history, timings = self._learn(problem, self._coding(problem), callbacks, begin)
             self._publish(learner, examples, history)
         except BaseException:
             self._forget()
@@ -107,11 +111,13 @@ class LearnedClassifier(KernelClassifier):
         """Keep what a later call goes on from."""
 
     def _learn(
-        self, problem: Problem, coding: Coding, callbacks: Sequence[Watcher]
+        self, problem: Problem, coding: Coding, callbacks: Sequence[Watcher], begin: Begin | None = None
     ) -> tuple[Learner, Examples, int, list[dict[str, Any]], Timings]:
-        """Make all passes over a problem, from nothing; warn where they do not reach `tol`."""
+        """Make all passes over a problem; warn where they do not reach `tol`."""
         epochs = self._passes()
         learner, examples, seed = self._prepare(problem, coding, epochs)
+        if begin is not None:
+            begin(learner, examples)
         order = RandomOrder(examples.source.chunks, seed)
         learner.feed(order, first_of_each_class(order, examples, self._first))
         learner, history, timings = self._run(learner, examples, callbacks)

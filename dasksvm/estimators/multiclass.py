@@ -1,5 +1,6 @@
 """MulticlassSVC: the all-in-one machines of paper 5."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples, Form
+from dasksvm.estimators.certificate import Judge
 from dasksvm.estimators.lasvm import RULES as SHARED
 from dasksvm.estimators.learned import CONVERGED, limit
 from dasksvm.estimators.online import OnlineClassifier
@@ -19,12 +21,14 @@ from dasksvm.solver.learner import Learner
 from dasksvm.solver.messages import Targets
 from dasksvm.solver.multiclass import online
 from dasksvm.solver.multiclass.learner import MachineLearner
+from dasksvm.solver.multiclass.moves import loads
+from dasksvm.solver.multiclass.scan import violation
 from dasksvm.solver.multiclass.steps import (
     RANDOM_PATTERN_S2DO_ALL,
     RANDOM_PATTERN_S2DO_PATTERN,
     S2DO_ALL,
 )
-from dasksvm.solver.multiclass.structure import MACHINES, losses, machine
+from dasksvm.solver.multiclass.structure import MACHINES, Machine, losses, machine
 from dasksvm.solver.selection import Selection
 from dasksvm.solver.settings import Settings
 
@@ -233,7 +237,17 @@ class MulticlassSVC(OnlineClassifier):
         half_norm = share * float(self.model_.squared_norms().sum())
         return float(self.alpha_.sum()) - half_norm, half_norm
 
-    def _loss(self, targets: Targets, values: NDArray[np.float64]) -> float:
-        margins = np.stack([-values[:, 0], values[:, 0]]) / 2 if len(self.classes_) == 2 else values.T
-        found = losses(machine(self.machine, len(self.classes_)), np.ascontiguousarray(margins), targets.codes)
-        return float(targets.bound[0] @ found)
+    def _judge(self) -> tuple[NDArray[np.float64], Judge]:
+        return self.alpha_, partial(judge, machine(self.machine, len(self.classes_)))
+
+
+def judge(
+    machine: Machine, targets: Targets, values: NDArray[np.float64], alpha: NDArray[np.float64]
+) -> tuple[float, NDArray[np.float64]]:
+    """Judge rows by a machine: a `Judge` of certificates. It is one problem, in which the solver's own violations count."""
+    margins = np.stack([-values[:, 0], values[:, 0]]) / 2 if machine.classes == 2 else np.ascontiguousarray(values.T)
+    (bound,), labels = targets.bound, targets.codes
+    loss = float(bound @ losses(machine, margins, labels))
+    # The scores sum to zero where they have to: the model has it so.
+    found = violation(machine, alpha, margins, np.zeros(len(labels)), labels, bound, loads(machine, alpha, bound))
+    return loss, found[None]

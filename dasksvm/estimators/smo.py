@@ -1,12 +1,15 @@
 """SMOSVC: the exact SVM, by decomposition (paper 4)."""
 
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 
 from dasksvm.data.coding import Coding
+from dasksvm.data.sources import Examples
 from dasksvm.estimators.learned import UNLIMITED, LearnedClassifier
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real
+from dasksvm.estimators.start import Start
 from dasksvm.solver.decomposition import SELECTIONS, STOPS, DecompositionRules
 from dasksvm.solver.exact import BatchLearner
 from dasksvm.solver.kernels import KERNELS
@@ -149,6 +152,41 @@ class SMOSVC(LearnedClassifier):
         self.random_state = random_state
         self.verbose = verbose
         self.client = client
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, start: Any = None) -> Self:
+        """Train to the optimum, from scratch or from the coefficients of another model.
+
+        Parameters
+        ----------
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
+            Dask arrays are computed chunk by chunk; their chunks are visited in random order.
+        y : array of shape (n,)
+            Labels of any type that sorts; None for a data set, which has its own.
+        sample_weight : array of shape (n,), optional
+            Multiplies C.
+        start : estimator, optional
+            Trained on the same rows in the same order, with any kernel and C: an estimator of this package with the same classes
+            and problems, this one too, or of two classes an `SVC` of scikit-learn. What of its coefficients does not fit into the
+            boxes is cut off, and the larger side is scaled down until they add up to 0. The optimum is the same; one that is near
+            is reached sooner.
+
+        Returns
+        -------
+        self
+            The estimator. A fit that fails or is interrupted leaves it unfitted.
+        """
+        try:
+            known = None if start is None else Start.of(start)
+        except ValueError:
+            self._forget()
+            raise
+        self._fit(X, y, sample_weight, (), None if known is None else partial(self._begin_at, known))
+        return self
+
+    def _begin_at(self, start: Start, learner: Learner, examples: Examples) -> None:
+        assert isinstance(learner, BatchLearner)
+        pairwise = self._pairwise and len(self.classes_) > 2
+        learner.begin_at(*start.place(examples, self.classes_, pairwise))
 
     def _passes(self) -> int:
         return 1

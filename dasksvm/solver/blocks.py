@@ -1,8 +1,9 @@
 """Decomposition in blocks: the exact SVM of data that need not fit in memory.
 
 S holds the examples in play; finishing solves the problem restricted to them, in blocks (`finishing`). Around it goes a loop
-over the whole set: a *look* computes the gradients of examples outside S where they lie, those that violate or nearly do come in,
-and S is solved again. S grows: the first examples of the order are solved, then those that violate among twice as many, and so on.
+over the whole set: a *look* computes the gradients of examples outside S where they lie, those that violate or nearly do come
+in, and S is solved again. S grows: the first examples of the order are solved, then those who violate among twice as many, and
+so on.
 
 Not every look is at all examples. Between two solutions w moves by d = |w - w'|, d² = Δα·KΔα = -Δα·Δg over S, and no decision
 value X, while solutions still differ, those wait that lie further than gradients of S typically have moved.
