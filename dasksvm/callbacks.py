@@ -25,14 +25,17 @@ Entry = dict[str, Any]
 
 
 class History:
-    """Collect the entries of `history_`."""
+    """Collect the entries of `history_`; of finishing, one for each hundredth more steps."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self._due = 0.0
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
         """Add an entry."""
-        self.entries.append(progress.as_dict() | {"seconds": seconds})
+        if progress.phase != "finishing" or progress.steps >= self._due:
+            self.entries.append(progress.as_dict() | {"seconds": seconds})
+            self._due = 1.01 * progress.steps
         return False
 
 

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dasksvm.local import LocalExecutor
+from dasksvm.solver.decomposition import DecompositionRules
 from dasksvm.solver.expansion import SEEDS
 from dasksvm.solver.features import DenseFeatures, SparseFeatures
 from dasksvm.solver.kernels import Kernel
@@ -105,6 +106,27 @@ def learner_for(
     seeds = np.concatenate([ids[rows.sign[ids] == label][:SEEDS] for label in (-1, 1)])
     learner.feed(order, seeds)
     return learner
+
+
+def decomposing(
+    kernel: Kernel, rules: DecompositionRules, *, tau: float = 1e-3, cache_bytes: int = 50 << 20, seed: int = 0
+) -> Settings:
+    """Settings of a batch solver."""
+    return Settings(
+        kernel=kernel,
+        rules=Rules(tau, 1, np.inf, False, 1 << 60),
+        problems=1,
+        epochs=1,
+        finish=True,
+        max_examples=1 << 60,
+        cache_bytes=cache_bytes,
+        inflight_bytes=50 << 20,
+        lookahead=8,
+        filter=True,
+        selection=IN_RANDOM_ORDER,
+        decomposition=rules,
+        seed=seed,
+    )
 
 
 def run(learner: Learner, rows: Rows, threads: int = 1, watch: Any = None) -> Learner:

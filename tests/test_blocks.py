@@ -15,12 +15,10 @@ from dasksvm.solver import blocks, snapshot
 from dasksvm.solver.decomposition import DecompositionRules
 from dasksvm.solver.expansion import SEEDS
 from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.learners import make_learner
-from dasksvm.solver.selection import RandomOrder, Selection
-from dasksvm.solver.settings import Settings
+from dasksvm.solver.selection import RandomOrder
 from tests.clusters import cluster, digest, noisy
-from tests.helpers import Rows, blobs, coefficients, kernel_matrix, run, solve_qp
+from tests.helpers import Rows, blobs, coefficients, decomposing, kernel_matrix, run, solve_qp
 from tests.test_learner import drive
 
 KERNEL = Kernel("rbf", 0.5)
@@ -46,21 +44,7 @@ def small(monkeypatch):
 
 def learner_for(rows, kernel=KERNEL, *, seed=0, tau=1e-3, cache_bytes=100 << 20, start=None, **rules):
     given = {"selection": "second-order", "stop": "kkt", "size": 0, "shrinking": True, "limit": 1 << 60, "rows": 2}
-    settings = Settings(
-        kernel=kernel,
-        rules=Rules(tau, 1, np.inf, False, 1 << 60),
-        problems=1,
-        epochs=1,
-        finish=True,
-        max_examples=1 << 60,
-        cache_bytes=cache_bytes,
-        inflight_bytes=64 << 20,
-        lookahead=8,
-        filter=True,
-        selection=Selection(),
-        decomposition=DecompositionRules(**(given | rules)),
-        seed=seed,
-    )
+    settings = decomposing(kernel, DecompositionRules(**(given | rules)), tau=tau, cache_bytes=cache_bytes, seed=seed)
     learner = make_learner(settings)
     order = RandomOrder((len(rows.sign),), seed)
     ids = order.rows(0, 0, len(rows.sign))

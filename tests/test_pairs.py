@@ -16,14 +16,12 @@ from dasksvm import SMOSVC, LaSVC
 from dasksvm.solver import cache, snapshot, stepping
 from dasksvm.solver.decomposition import CORNER, SELECTIONS, DecompositionRules
 from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.learners import make_learner
 from dasksvm.solver.messages import RowsPlan
-from dasksvm.solver.selection import RandomOrder, Selection
-from dasksvm.solver.settings import Settings
+from dasksvm.solver.selection import RandomOrder
 from dasksvm.solver.square import solve_square
 from tests.clusters import digest
-from tests.helpers import Rows, blobs, coefficients, kernel_matrix, run
+from tests.helpers import Rows, blobs, coefficients, decomposing, kernel_matrix, run
 
 NEVER = 1 << 60
 RBF = Kernel("rbf", 0.3)
@@ -34,21 +32,8 @@ def learner_for(
     rows, selection="hmg", *, stop="kkt", shrinking=True, kernel=RBF, tau=1e-3, limit=NEVER, searched=2, seed=7,
     cache_bytes=50 << 20,
 ):  # fmt: skip
-    made = Settings(
-        kernel=kernel,
-        rules=Rules(tau, 1, np.inf, False, NEVER),
-        problems=1,
-        epochs=1,
-        finish=True,
-        max_examples=NEVER,
-        cache_bytes=cache_bytes,
-        inflight_bytes=50 << 20,
-        lookahead=8,
-        filter=True,
-        selection=Selection(),
-        decomposition=DecompositionRules(selection, stop, 2, shrinking, limit, searched),
-        seed=seed,
-    )
+    rules = DecompositionRules(selection, stop, 2, shrinking, limit, searched)
+    made = decomposing(kernel, rules, tau=tau, cache_bytes=cache_bytes, seed=seed)
     learner = make_learner(made)
     learner.feed(RandomOrder((len(rows.sign),), 3), np.zeros(0, np.int64))
     return learner
@@ -559,3 +544,11 @@ def test_plans_ask_for_the_rows_that_are_missing_and_no_others():
         assert sum(asked) == now.computed == learner.evaluations // 200
         assert now.computed <= 200
         assert max(asked) <= 2
+
+
+def test_history_is_not_as_long_as_the_run():
+    X, y = make_moons(400, noise=0.3, random_state=0)
+    model = SMOSVC(C=100, gamma=1.0, working_set_size=2, cache_size=0.01, shrinking=False, random_state=0).fit(X, y)
+    rows = model.kernel_evaluations_ / 400
+    assert len(model.history_) < rows / 2
+    assert model.history_[-1]["phase"] == "done"
