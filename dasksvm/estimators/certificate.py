@@ -236,13 +236,18 @@ def _lazily(question: Question, source: DaskSource | DatasetSource, columns: Lab
     else:
         assert isinstance(columns, MemoryLabels)
         found = [
-            delayed(certify_block)(shared, source.checked(at), start, columns.part(start, end))
+            delayed(certify_block)(shared, _as_it_is(source.checked(at)), start, columns.part(start, end))
             for at, start, end in chunks
         ]
     while len(found) > 1:
         groups = [found[at : at + TOGETHER] for at in range(0, len(found), TOGETHER)]
         found = [delayed(merge)(group, question.worst) for group in groups]
     return found[0]
+
+
+def _as_it_is(block: Any) -> Any:
+    """Give an array of one block as a task whose result is not copied."""
+    return block.to_delayed().item()
 
 
 def certify_stored(question: Question, source: DatasetSource, at: int, start: int, end: int) -> Tally:
