@@ -28,6 +28,8 @@ INNER_STEPS = 100
 STALLED = 50
 # Of a gradient, relative to the sum that it is.
 ROUNDING = 16 * np.finfo(np.float64).eps
+# Rows are kept if at least one of so many fits the budget.
+KEPT_SHARE = 8
 # Rounds between two looks at who can be left out; the share that may stay at most.
 SHRINK_ROUNDS, SHRINK_SHARE = 8, 0.75
 STATE = (
@@ -170,8 +172,15 @@ class Finishing:
         moved = np.flatnonzero(alpha != self.alpha[chosen])
         self._moved, self._amounts = chosen[moved], alpha[moved] - self.alpha[chosen[moved]]
         self._solved = alpha[moved]
-        self._lacking = present_rows(self._rows(expansion), np.searchsorted(self.active, self._moved))
+        self._lacking = np.zeros(0, np.int64)
+        if self._keeps_rows(expansion):
+            self._lacking = present_rows(self._rows(expansion), np.searchsorted(self.active, self._moved))
         return self.order(expansion)[self._lacking]
+
+    def _keeps_rows(self, expansion: Expansion) -> bool:
+        """Tell whether enough rows fit the budget for some to be used again: it costs more to keep than to compute them."""
+        cache = self._rows(expansion)
+        return KEPT_SHARE * len(cache.pages) >= cache.table.shape[1] * len(self.active)
 
     def _solve_square(self, values: Floats, alpha: NDArray[np.float64], target: float) -> int:
         """Solve the problem of the working set from its kernel values; return the steps."""
@@ -187,9 +196,12 @@ class Finishing:
         moved, amounts = self._moved, self._amounts
         gradients = self.g[moved]
         self.alpha[moved] = self._solved
-        g = self.g[self.active]
-        expansion.shift(self._rows(expansion), np.searchsorted(self.active, moved), amounts, g)
-        self.g[self.active] = g
+        if self._keeps_rows(expansion):
+            g = self.g[self.active]
+            expansion.shift(self._rows(expansion), np.searchsorted(self.active, moved), amounts, g)
+            self.g[self.active] = g
+        else:
+            expansion.move(self.g, self.active, moved, amounts)
         self.gain = 0.5 * float(amounts @ (gradients + self.g[moved]))
         self.dual += self.gain
 
