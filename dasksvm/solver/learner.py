@@ -274,13 +274,13 @@ class Learner(Algorithm):
         return self.settings.rules.tau if self.settings.finish else np.inf
 
     def _finish(self) -> RowsPlan | None:
-        """Go on with finishing: None when a problem, or all of it, is done; else the rows that it needs."""
-        now = self.finishing[-1]
-        while now.choose(self.expansion):
-            missing = now.missing(self.expansion)
-            if len(missing):
-                return RowsPlan(self.asked, missing, self.expansion.members(), now.order(self.expansion))
-            now.solve(self.expansion)
+        """Go on with finishing: None when a problem, or all of it, is done; else the rows that a round needs, or none.
+
+        Also where no row is missing, others have a say between two rounds.
+        """
+        now, s = self.finishing[-1], self.expansion
+        if now.choose(s):
+            return RowsPlan(self.asked, now.missing(s), s.members(), now.order(s))
         if now.problem + 1 < self.settings.problems:
             self.begin_finishing(now.problem + 1)
         else:

@@ -3,7 +3,6 @@
 from dasksvm.solver.exact import BatchLearner
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.intake import IntakeLearner
-from dasksvm.solver.messages import RowsPlan
 from dasksvm.solver.stepping import Pairs
 
 
@@ -33,14 +32,6 @@ class PairLearner(IntakeLearner, BatchLearner):
         super().stop()
         for now in self.finishing:
             now.limit = now.steps
-
-    def _finish(self) -> RowsPlan | None:
-        """Go on with a problem: also where no row is missing, others have a say between two runs of steps."""
-        now = self.finishing[-1]
-        if now.choose(self.expansion):
-            s = self.expansion
-            return RowsPlan(self.asked, now.missing(s), s.members(), now.order(s))
-        return super()._finish()
 
     def _closed(self) -> bool:
         self.extremes = self.outcome(self.expansion, self.finishing).extremes

@@ -150,7 +150,7 @@ def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map 
         columns = plan.members.part(int(part[0]), int(part[-1]) + 1) if in_place else plan.members.take(part)
         kernel.block(rows, columns, out, left)
 
-    for _ in each(fill, range(0, width, PIECE)):
+    for _ in each(fill, range(0, width if len(rows) else 0, PIECE)):
         pass
     return MemberRows(plan.sequence, out)
 
