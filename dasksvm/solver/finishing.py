@@ -180,7 +180,7 @@ class Finishing:
     def _keeps_rows(self, expansion: Expansion) -> bool:
         """Tell whether enough rows fit the budget for some to be used again: it costs more to keep than to compute them."""
         cache = self._rows(expansion)
-        return KEPT_SHARE * len(cache.pages) >= cache.table.shape[1] * len(self.active)
+        return bool(KEPT_SHARE * len(cache.pages) >= cache.table.shape[1] * len(self.active))
 
     def _solve_square(self, values: Floats, alpha: NDArray[np.float64], target: float) -> int:
         """Solve the problem of the working set from its kernel values; return the steps."""
