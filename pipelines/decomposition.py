@@ -59,6 +59,8 @@ def common(command: Command) -> Command:
         click.option("--shrinking/--no-shrinking", default=True, show_default=True),
         click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
         click.option("--max-iter", default=-1, show_default=True),
+        click.option("--cost", type=float, help="C instead of the task's."),
+        click.option("--gamma", type=float, help="γ instead of the task's."),
         click.option("--data", type=click.Path(path_type=Path), default=Path("../shared/data"), show_default=True),
         click.option(
             "--out", type=click.Path(path_type=Path), default=Path("runs/decomposition.jsonl"), show_default=True
@@ -87,9 +89,11 @@ class Studied(SMOSVC):
         self.missed_ = sum(now.computed for now in learner.finishing) if isinstance(learner, PairLearner) else None
 
 
-def task_of(name: str, count: int, data: Path) -> Task:
-    """Load a task, or the first rows of it."""
-    return load(f"{name}-{count}" if count else name, data)
+def task_of(name: str, count: int, data: Path, options: dict[str, Any]) -> Task:
+    """Load a task, or the first rows of it; C and γ are taken from the options, where these have any."""
+    task = load(f"{name}-{count}" if count else name, data)
+    given = {"C": options.pop("cost"), "gamma": options.pop("gamma")}
+    return replace(task, parameters=task.parameters | {name: value for name, value in given.items() if value})
 
 
 def cache_of(share: float, rows: int) -> int:
@@ -201,7 +205,7 @@ def table(
     **more: Any,
 ) -> None:
     """Solve with each selection in several orders (tables 2 and 4)."""
-    task = task_of(name, count, data)
+    task = task_of(name, count, data, more)
     runs = ((task, seed, each, cache_share, 2) for seed in range(orders) for each in selections.split(","))
     solved_in_pairs("table", out, stop, more, runs)
 
@@ -213,7 +217,7 @@ def cache(
     name: str, count: int, selections: str, orders: int, stop: str, data: Path, out: Path, shares: str, **more: Any
 ) -> None:
     """Solve with caches of several sizes (table 5 and figure 7)."""
-    task = task_of(name, count, data)
+    task = task_of(name, count, data, more)
     all_runs = product(range(orders), map(float, shares.split(",")), selections.split(","))
     solved_in_pairs("cache", out, stop, more, ((task, seed, each, share, 2) for seed, share, each in all_runs))
 
@@ -233,7 +237,7 @@ def searched_rows(
     **more: Any,
 ) -> None:
     """Search two rows, one, and the whole cache for maximum gain by HMG, whatever `--selections` (tables 6 and 7)."""
-    task = task_of(name, count, data)
+    task = task_of(name, count, data, more)
     runs = ((task, seed, "hmg", cache_share, searched) for seed in range(orders) for searched in SEARCHED)
     solved_in_pairs("rows", out, stop, more, runs)
 
@@ -257,7 +261,7 @@ def grid(
     **more: Any,
 ) -> None:
     """Vary C and γ around the task's (figure 6)."""
-    task, around = task_of(name, count, data), np.geomspace(factor**-0.5, factor**0.5, points)
+    task, around = task_of(name, count, data, more), np.geomspace(factor**-0.5, factor**0.5, points)
     costs, widths = (float(task.parameters[each]) * around for each in ("C", "gamma"))
     runs = (
         (replace(task, parameters={"C": float(C), "gamma": float(gamma)}), seed, each, cache_share, 2)
@@ -283,7 +287,7 @@ def blocks(
     **more: Any,
 ) -> None:
     """Solve in blocks, beside LIBSVM's dual; blocks have a stop of their own, and `--stop` does not matter."""
-    task, rows = task_of(name, count, data), []
+    task, rows = task_of(name, count, data, more), []
     peer, cost = timed(lambda: SVC(**task.parameters, tol=1e-6, cache_size=cache_size).fit(task.X, task.y))
     optimum = dual(peer, task)
     click.echo(f"{task.name}, {len(task.y)} rows: LIBSVM's dual {optimum:.9g} in {cost['seconds']:.2f} s")

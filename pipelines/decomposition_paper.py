@@ -59,9 +59,15 @@ def told_rows(rows: Rows) -> None:
     """Tell the medians of each study over the orders, and beside them what the paper says."""
     telling = {"table": _table, "cache": _cache, "rows": _searched, "grid": _grid, "blocks": _blocks}
     kind = ("study", "task", "examples", "tol", "dtype", "shrinking")
-    for key, group in grouped(rows, lambda row: tuple(row.get(name) for name in kind)).items():
-        study, task, examples, tol, dtype, shrinking = key
-        click.echo(f"\n{study} {task}, {examples} rows, tol {tol:g}, {dtype}{'' if shrinking else ', no shrinking'}")
+
+    def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
+        parameters = "" if row["study"] == "grid" else "C {C:g}, γ {gamma:.3g}".format(**row["parameters"])
+        return *(row[name] for name in kind), parameters
+
+    for (study, task, examples, tol, dtype, shrinking, parameters), group in grouped(rows, key_of).items():
+        way = f"tol {tol:g}, {dtype}{'' if shrinking else ', no shrinking'}"
+        shares = [f"{median(group, share):.1%}" for share in ("support_share", "bounded_share")]
+        click.echo(f"\n{study} {task}, {examples} rows, {parameters}, {shares[0]} SVs, {shares[1]} at C, {way}")
         telling[study](group)
 
 
@@ -71,11 +77,12 @@ def label(row: dict[str, Any]) -> str:
 
 
 def medians(rows: Rows) -> str:
-    """Give the medians of some rows in a line."""
+    """Give the medians of some rows in a line; rows asked for may hold the values of the examples in play alone."""
     steps, values, seconds, dual, delta = (median(rows, figure) for figure in FIGURES)
     ends = [row["converged"] for row in rows]
+    missed = "" if rows[0]["missed"] is None else f" ({median(rows, 'missed'):.0f} asked for)"
     return (
-        f"{steps:10.0f} steps {values:10.1f} rows {seconds:8.2f} s  dual {dual:16.6f}  δ {delta:8.6f}  "
+        f"{steps:10.0f} steps {values:10.1f} rows{missed} {seconds:8.2f} s  dual {dual:16.6f}  δ {delta:8.6f}  "
         f"{len(rows)} orders{'' if all(ends) else f', {ends.count(False)} not at the end'}"
     )
 

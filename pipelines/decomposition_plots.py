@@ -75,8 +75,8 @@ def _dot(panel: Any, x: int, y: int, kind: str) -> None:
 def _cache(title: str, rows: Rows, path: Path) -> Path:
     from matplotlib import pyplot as plt
 
-    axes = {"kernel_rows": "kernel rows", "seconds": "seconds"}
-    figure, panels = plt.subplots(1, len(axes), figsize=(12, 5), layout="constrained")
+    axes = {"kernel_rows": "kernel rows", "missed": "rows that were not cached", "seconds": "seconds"}
+    figure, panels = plt.subplots(1, len(axes), figsize=(16, 5), layout="constrained")
     for name, mine in grouped(rows, lambda row: row["selection"]).items():
         by_share = sorted(grouped(mine, lambda row: row["cache_share"]).items())
         for panel, axis in zip(panels, axes, strict=True):

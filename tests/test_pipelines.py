@@ -47,7 +47,7 @@ def pairs(monkeypatch, tmp_path):
     """Run a command of `pipelines.decomposition` on a small task; give its output and the rows that it wrote."""
     X, y = blobs(160, d=3, shift=0.4)
     task = Task("mnist-04", X.astype(np.float32), y, X, y, {"C": 1.0, "gamma": 0.3})
-    monkeypatch.setattr(decomposition, "task_of", lambda name, count, data: task)
+    monkeypatch.setattr(decomposition, "load", lambda name, data: task)
     out = tmp_path / "rows.jsonl"
 
     def run(command, *arguments):
@@ -91,6 +91,9 @@ def test_caches_and_searched_rows_and_grids_are_told_and_drawn(pairs, tmp_path):
 
 
 def test_blocks_are_measured_beside_libsvm(pairs):
-    _, rows = pairs("blocks", "--orders", 1, "--selections", "hmg", "--sizes", "16,256", "--dtype", "float64")
+    _, rows = pairs(
+        "blocks", "--orders", 1, "--selections", "hmg", "--sizes", "16,256", "--dtype", "float64", "--cost", 2.0
+    )
+    assert {row["parameters"]["C"] for row in rows} == {2.0}
     assert [row["working_set_size"] for row in rows] == [16, 256]
     assert all(abs(row["short"]) < 1e-4 for row in rows)
