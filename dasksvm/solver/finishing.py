@@ -263,7 +263,6 @@ def known_square(expansion: Expansion, chosen: Ints, newest: Ints, known_places:
     among = members.take(slots[chosen])
     rows = expansion.square_rows(among, new)
     expansion.share(lambda part: _fill_square(values, new, rows, *part), len(chosen), SQUARE_PART)
-    expansion.evaluations += len(new) * len(chosen)
     if len(old):
         _copy_square(values, old, known_values, np.searchsorted(known_places, chosen[old]))
     np.fill_diagonal(values, expansion.working.diagonal[chosen])
