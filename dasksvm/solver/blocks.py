@@ -6,8 +6,9 @@ in, and S is solved again. S grows: the first examples of the order are solved, 
 so on.
 
 Not every look is at all examples. Between two solutions w moves by d = |w - w'|, d² = Δα·KΔα = -Δα·Δg over S, and no decision
-value X, while solutions still differ, those wait that lie further than gradients of S typically have moved.
-So the last look says of every example that it is at rest.
+value by more than d √K(x, x). An example that lies further from the extremes than w has moved since its last look cannot
+violate, and waits. Before that, while solutions still differ, those wait that lie further than gradients of S typically have
+moved. So the last look says of every example that it is at rest.
 """
 
 from dataclasses import replace
@@ -105,7 +106,7 @@ class BlockLearner(BatchLearner):
         # Of every example that was looked at: its gradient, its label, 0 where it takes no part, and the distances below then.
         self.gradient: Values = np.zeros((problems, count))
         self.side = np.zeros((problems, count), np.int8)
-        self.looked = np.full((2, problems, count), -np.inf, np.float32)
+        self.looked = np.full((2, problems, count), -np.inf)
         # How far gradients have typically moved, and w, in all.
         self.path: Values = np.zeros((2, problems))
         # The extremes at the last look, and how far beyond them examples come in.
