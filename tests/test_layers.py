@@ -16,7 +16,7 @@ LAYERS = [
     ["runtime", "local"],
     ["prediction"],
     ["data", "model", "modelfile", "callbacks"],
-    ["config", "blas", "metrics", "timings", "workspaces"],
+    ["config", "arrayfile", "blas", "metrics", "timings", "workspaces"],
     ["solver"],
 ]
 MODULES = sorted(path.relative_to(ROOT) for path in PACKAGE.rglob("*.py"))
