@@ -38,6 +38,12 @@ class History:
             self._due = 1.01 * progress.steps
         return False
 
+    def resume(self, entries: list[Entry]) -> None:
+        """Go on after these entries."""
+        self.entries[:] = entries
+        told = [entry["steps"] for entry in entries if "error" not in entry]
+        self._due = 1.01 * told[-1] if told else 0.0
+
 
 class HeldOut:
     """Measure finished copies of the model on a held-out set while it is trained (paper 1, section 4.4).
@@ -135,6 +141,22 @@ class Shown:
         self._history = history
         self._model_of = model_of
         self._seen = 0
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The history, with what they found."""
+        return self._history.entries
+
+    def resume(self, entries: list[Entry]) -> None:
+        """Go on after these entries: each held-out set has its own again, but no `best` model from before."""
+        self._history.resume(entries)
+        found = [entry for entry in self.entries if "error" in entry]
+        while found:
+            seen = found[0]["seen"]
+            for each in self.held_out:
+                if is_due((each.every,), self._seen, seen):
+                    each.entries.append(found.pop(0))
+            self._seen = seen
 
     def look(self, finished: Finished, seconds: float) -> bool:
         """Show a copy to those whose turn it is; True ends the run."""

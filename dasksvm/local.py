@@ -5,13 +5,15 @@ It is the specification of `runtime/`: the same tiles, the same sequence, the sa
 
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from dasksvm.blas import one_thread
+from dasksvm.snapshots import Memo, Snapshots
 from dasksvm.solver.choosing import execute
 from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.intermediate import Finished, finished_copy, is_due
@@ -35,9 +37,18 @@ class Source(Protocol):
 
 
 class Looks(Protocol):
-    """Who wants to see finished copies of the model on the way."""
+    """Who wants to see finished copies of the model on the way, and keeps what was told."""
 
     every: tuple[int, ...]
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """What was told."""
+        ...
+
+    def resume(self, entries: list[dict[str, Any]]) -> None:
+        """Go on after what was told before."""
+        ...
 
     def look(self, finished: Finished, seconds: float) -> bool:
         """See a copy, each time that a multiple of one of `every` examples was seen; True ends the run."""
@@ -63,7 +74,12 @@ class LocalExecutor:
         self._workspaces = Workspaces()
         self._lock = threading.Lock()
 
-    def run(self, watch: Callable[[Progress, float], bool], looks: Looks | None = None) -> Timings:
+    def run(
+        self,
+        watch: Callable[[Progress, float], bool],
+        looks: Looks | None = None,
+        snapshots: Snapshots | None = None,
+    ) -> Timings:
         """Execute plans until the learner is done.
 
         Parameters
@@ -73,12 +89,18 @@ class LocalExecutor:
             learner is asked to stop.
         looks : Looks, optional
             Shown finished copies on the way; the clock stands still while they are looked at.
+        snapshots : Snapshots, optional
+            Where the run is kept, and goes on from; its learner is another one then. Needs looks.
 
         Returns
         -------
         Timings
         """
-        start = time.perf_counter()
+        began = start = time.perf_counter()
+        shown = 0
+        if snapshots is not None and looks is not None:
+            memo = self._resume(snapshots, looks)
+            shown, start = memo.shown, start - memo.seconds
         waiting: deque[Future[Result] | RowsPlan] = deque()
         with (
             one_thread(),
@@ -98,7 +120,11 @@ class LocalExecutor:
                         before = time.perf_counter()
                         finished = finished_copy(self.learner, pool.map)
                         stop |= looks.look(finished, time.perf_counter() - start)
+                        shown += 1
                         start += time.perf_counter() - before
+                    seconds = time.perf_counter() - start
+                    if snapshots is not None and looks is not None and snapshots.due(self.learner, seconds, stop=stop):
+                        self._keep(snapshots, Memo(looks.entries, shown, seconds))
                     if stop:
                         self.learner.stop()
                     for plan in self.learner.plans():
@@ -107,8 +133,25 @@ class LocalExecutor:
             finally:
                 self.learner.share_work(map)
                 pool.shutdown(wait=True, cancel_futures=True)
-        self.timings.seconds += time.perf_counter() - start
+        self.timings.seconds += time.perf_counter() - began
         return self.timings
+
+    def _resume(self, snapshots: Snapshots, looks: Looks) -> Memo:
+        """Go on from the newest snapshot, if there is one."""
+        self.learner, memo, texts = snapshots.begin(self.learner)
+        for text in texts:
+            warnings.warn(text, RuntimeWarning, stacklevel=6)
+        if memo is None:
+            return Memo([], 0, 0.0)
+        looks.resume(memo.entries)
+        return memo
+
+    def _keep(self, snapshots: Snapshots, memo: Memo) -> None:
+        before = time.perf_counter()
+        text = snapshots.write(self.learner, memo)
+        if text is not None:
+            warnings.warn(text, RuntimeWarning, stacklevel=6)
+        self.timings.keeping += time.perf_counter() - before
 
     def _submit(self, pool: ThreadPoolExecutor, plan: Plan) -> Future[Result] | RowsPlan:
         return pool.submit(self._score, plan) if isinstance(plan, ScorePlan) else plan

@@ -11,8 +11,8 @@ class Timings:
     ----------
     seconds : float
         Of the whole run, as the driver sees it.
-    waiting, taking, submitting : float
-        Of the coordinator, or of the main thread: without a batch to apply, applying results, sending tasks.
+    waiting, taking, submitting, keeping : float
+        Of the coordinator, or of the main thread: without a batch to apply, applying results, sending tasks, writing snapshots.
     pulling, reading, tiling : float
         Of the workers or threads, all together: waiting for members, reading rows, computing tiles.
     tasks, repeats : int
@@ -25,6 +25,7 @@ class Timings:
     waiting: float = 0.0
     taking: float = 0.0
     submitting: float = 0.0
+    keeping: float = 0.0
     pulling: float = 0.0
     reading: float = 0.0
     tiling: float = 0.0

@@ -82,8 +82,8 @@ class Studied(SMOSVC):
         assert settings.decomposition is not None
         return replace(settings, decomposition=settings.decomposition._replace(rows=self.searched))
 
-    def _keep(self, learner: Learner, examples: Examples, seed: int) -> None:
-        super()._keep(learner, examples, seed)
+    def _keep(self, learner: Learner, examples: Examples) -> None:
+        super()._keep(learner, examples)
         assert isinstance(learner, BatchLearner)
         self.converged_, self.stuck_ = bool(learner.converged), bool(learner.stuck)
         self.missed_ = sum(now.computed for now in learner.finishing) if isinstance(learner, PairLearner) else None

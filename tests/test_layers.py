@@ -15,7 +15,7 @@ LAYERS = [
     ["estimators"],
     ["runtime", "local"],
     ["prediction"],
-    ["data", "model", "modelfile", "callbacks"],
+    ["data", "model", "modelfile", "callbacks", "snapshots"],
     ["config", "arrayfile", "blas", "metrics", "timings", "workspaces"],
     ["solver"],
 ]

@@ -214,7 +214,7 @@ class LaSVC(OnlineClassifier):
             check_parameters(self, self._parameter_rules)
             problem = self._problem(X, y, None, reset=True)
             coding = Coding.of(problem.boxes(1.0, self.class_weight), pairwise=self._pairwise, factors=Cs)
-            learner, examples, _, history, _ = self._learn(problem, coding, ())
+            learner, examples, history, _ = self._learn(problem, coding, ())
             self._publish(learner, examples, history)
             whole, evaluations = self.model_, self.kernel_evaluations_
         finally:

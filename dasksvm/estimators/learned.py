@@ -24,6 +24,7 @@ from dasksvm.estimators.parameters import Rule, check_parameters
 from dasksvm.estimators.problem import Problem
 from dasksvm.local import LocalExecutor
 from dasksvm.model import KernelModel
+from dasksvm.snapshots import Checkpoint, Snapshots
 from dasksvm.solver.expansion import SEEDS
 from dasksvm.solver.features import Ints
 from dasksvm.solver.intermediate import Finished
@@ -43,6 +44,8 @@ DENSE_SHARE = 0.05
 DENSE_WIDTH = 4096
 # Called with a learner before it is fed, and with its examples.
 Begin = Callable[[Learner, Examples], None]
+# Says where a run is kept: called with what defines it, and whether its seed does.
+Keeping = Callable[[Settings, Examples, bool], Checkpoint]
 
 
 class LearnedClassifier(KernelClassifier):
@@ -92,27 +95,42 @@ class LearnedClassifier(KernelClassifier):
         return self
 
     def _fit(
-        self, X: Any, y: Any, sample_weight: Any, callbacks: Sequence[Watcher], begin: Begin | None = None
-    ) -> Timings:
-        """Train from scratch, or from where `begin` puts the learner, watched by callbacks; return where the time went."""
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        callbacks: Sequence[Watcher],
+        begin: Begin | None = None,
+        keeping: Keeping | None = None,
+    ) -> tuple[Timings, bool]:
+        """Train from scratch, or from where `begin` puts the learner, or from snapshots, watched by callbacks.
+
+        Return where the time went, and whether the run was ended early.
+        """
         self._forget()
         try:
             check_parameters(self, self._parameter_rules)
             problem = self._problem(X, y, sample_weight, reset=True)
-            learner, examples, seed, history, timings = self._learn(problem, self._coding(problem), callbacks, begin)
+            coding = self._coding(problem)
+            learner, examples, history, timings = self._learn(problem, coding, callbacks, begin, keeping)
             self._publish(learner, examples, history)
         except BaseException:
             self._forget()
             raise
-        self._keep(learner, examples, seed)
-        return timings
+        self._keep(learner, examples)
+        return timings, learner.ended_early()
 
-    def _keep(self, learner: Learner, examples: Examples, seed: int) -> None:
+    def _keep(self, learner: Learner, examples: Examples) -> None:
         """Keep what a later call goes on from."""
 
     def _learn(
-        self, problem: Problem, coding: Coding, callbacks: Sequence[Watcher], begin: Begin | None = None
-    ) -> tuple[Learner, Examples, int, list[dict[str, Any]], Timings]:
+        self,
+        problem: Problem,
+        coding: Coding,
+        callbacks: Sequence[Watcher],
+        begin: Begin | None = None,
+        keeping: Keeping | None = None,
+    ) -> tuple[Learner, Examples, list[dict[str, Any]], Timings]:
         """Make all passes over a problem; warn where they do not reach `tol`."""
         epochs = self._passes()
         learner, examples, seed = self._prepare(problem, coding, epochs)
@@ -120,11 +138,11 @@ class LearnedClassifier(KernelClassifier):
             begin(learner, examples)
         order = RandomOrder(examples.source.chunks, seed)
         learner.feed(order, first_of_each_class(order, examples, self._first))
-        learner, history, timings = self._run(learner, examples, callbacks)
+        learner, history, timings = self._run(learner, examples, callbacks, keeping)
         shortfall = None if learner.converged or learner.stopped else self._shortfall(learner)
         if shortfall is not None:
             warnings.warn(f"{type(self).__name__} {shortfall}", ConvergenceWarning, stacklevel=4)
-        return learner, examples, seed, history, timings
+        return learner, examples, history, timings
 
     def _shortfall(self, learner: Learner) -> str | None:
         """Say what a run that did not converge has missed; None where it was not meant to."""
@@ -175,7 +193,7 @@ class LearnedClassifier(KernelClassifier):
         return settings, Form(np.dtype(self.dtype), source.scaling, centre, sparse)
 
     def _run(
-        self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher]
+        self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher], keeping: Keeping | None = None
     ) -> tuple[Learner, list[dict[str, Any]], Timings]:
         """Run a learner that has been fed, here or on a cluster."""
         history, lines = History(), ProgressLines(len(learner.order))
@@ -188,13 +206,16 @@ class LearnedClassifier(KernelClassifier):
         for each in held_out:
             each.begin(self.n_features_in_, self.classes_)
         looks = Shown(held_out, history, partial(self._model, learner.settings.kernel, examples.form))
+        kept = None if keeping is None else keeping(learner.settings, examples, self.random_state is not None)
         with self._cluster(examples.source) as cluster:
             if cluster is None:
-                timings = LocalExecutor(learner, examples, config.threads()).run(Together(watchers), looks)
+                executor = LocalExecutor(learner, examples, config.threads())
+                timings = executor.run(Together(watchers), looks, None if kept is None else Snapshots(kept))
+                learner = executor.learner
             else:
                 from dasksvm import runtime
 
-                learner, timings = runtime.run(cluster, learner, examples, Together(watchers), looks)
+                learner, timings = runtime.run(cluster, learner, examples, Together(watchers), looks, kept)
         if self.verbose:
             lines.close()
         return learner, history.entries, timings

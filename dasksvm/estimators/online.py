@@ -26,10 +26,10 @@ class OnlineClassifier(LearnedClassifier):
             common["lookahead"] = 1
         return common | {"max_examples": limit(self.max_examples), "selection": selection}
 
-    def _keep(self, learner: Learner, examples: Examples, seed: int) -> None:
+    def _keep(self, learner: Learner, examples: Examples) -> None:
         learner.expansion.release_rows()
         learner.settings = replace(learner.settings, epochs=1)
-        self._running = (learner, examples.form, examples.base + len(examples.columns), seed)
+        self._running = (learner, examples.form, examples.base + len(examples.columns), learner.order.seed)
 
     def _selection(self) -> Selection:
         return Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))

@@ -2,13 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from sklearn.base import clone
 
+from dasksvm import config
 from dasksvm.callbacks import Watcher
+from dasksvm.data.sources import Examples
 from dasksvm.estimators.learned import LearnedClassifier
 from dasksvm.model import KernelModel
+from dasksvm.snapshots import Checkpoint, defined_by
+from dasksvm.solver.settings import Settings
 from dasksvm.timings import Timings
 
 
@@ -25,15 +31,26 @@ class Run:
         As `history_` of the estimator.
     timings : Timings
         Where the time went.
+    stopped : bool
+        Whether a budget or a callback ended the run before it was done.
     """
 
     model: KernelModel
     estimator: LearnedClassifier
     history: list[dict[str, Any]]
     timings: Timings
+    stopped: bool
 
 
-def train(data: Any, estimator: LearnedClassifier, client: Any = None, callbacks: Sequence[Watcher] = ()) -> Run:
+def train(
+    data: Any,
+    estimator: LearnedClassifier,
+    client: Any = None,
+    checkpoint: str | Path | None = None,
+    every: float | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Watcher] = (),
+) -> Run:
     """Train an estimator on a data set.
 
     Parameters
@@ -43,6 +60,16 @@ def train(data: Any, estimator: LearnedClassifier, client: Any = None, callbacks
         Left as it is: a clone is fitted.
     client : distributed.Client or str, optional
         As the estimator's parameter; the estimator's own if not given.
+    checkpoint : str or Path, optional
+        Folder for snapshots of the run, the newest three; on a cluster on storage that its workers share. A coordinator that
+        is lost goes on from there.
+    every : float, optional
+        Seconds between two snapshots, at least; `dasksvm.snapshot-every` if not given. They take 2 % of the time at most
+        (`dasksvm.snapshot-share`): one of many kernel rows comes later.
+    resume : bool, default=False
+        Whether to go on from the newest snapshot in the folder, on whatever number of workers, if there is one: the model is
+        that of a run that was never interrupted. A run that `max_time` or a callback ended goes on from there. If False, there
+        must be none.
     callbacks : sequence of callables
         Called with the progress and the seconds since the start after every batch; one that returns True ends the run early.
 
@@ -50,7 +77,18 @@ def train(data: Any, estimator: LearnedClassifier, client: Any = None, callbacks
     -------
     Run
     """
+    if checkpoint is None and (resume or every is not None):
+        raise ValueError("resume and every need a checkpoint, the folder of the snapshots.")
     fitted = clone(estimator).set_params(client=estimator.client if client is None else client)
     X, y = data if isinstance(data, tuple) else (data, None)
-    timings = fitted._fit(X, y, None, callbacks)
-    return Run(fitted.model_, fitted, fitted.history_, timings)
+    keeping = None if checkpoint is None else partial(_kept, str(Path(checkpoint).absolute()), every, resume)
+    timings, stopped = fitted._fit(X, y, None, callbacks, keeping=keeping)
+    return Run(fitted.model_, fitted, fitted.history_, timings, stopped)
+
+
+def _kept(
+    folder: str, every: float | None, resume: bool, settings: Settings, examples: Examples, seeded: bool
+) -> Checkpoint:
+    seconds = config.seconds_of("snapshot-every") if every is None else float(every)
+    share = float(config.get("snapshot-share"))
+    return Checkpoint(folder, seconds, share, resume, defined_by(settings, examples), seeded)

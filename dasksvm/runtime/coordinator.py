@@ -22,7 +22,8 @@ from dasksvm.data.sources import DaskSource, Examples
 from dasksvm.local import beside, with_helper
 from dasksvm.runtime.dispatch import Dispatch
 from dasksvm.runtime.memory import nearly_full
-from dasksvm.runtime.wire import Introduction, Options, Order, Orders, Post, Report
+from dasksvm.runtime.wire import Begun, Introduction, Options, Order, Orders, Post, Report, Turn
+from dasksvm.snapshots import Checkpoint, Memo, Snapshots
 from dasksvm.solver.features import Features
 from dasksvm.solver.intermediate import Finished, copying, is_due
 from dasksvm.solver.learner import Learner
@@ -68,59 +69,110 @@ class Coordinator:
         self._copying: Generator[None, None, Finished] | None = None
         self._copying_seconds = 0.0
         self._shown = False
+        self._begun: Begun | None = None
+        self._reported: tuple[int, Report] | None = None
+        self._snapshots: Snapshots | None = None
 
     # Called by the driver, one at a time
 
-    def begin(self, learner: Learner, examples: Examples, every: tuple[int, ...]) -> list[str]:
-        """Take over a learner that has been fed, wherever it stands; return what the user should be warned of.
+    def begin(
+        self, learner: Learner, examples: Examples, every: tuple[int, ...], checkpoint: Checkpoint | None
+    ) -> Begun:
+        """Take over a learner that has been fed, wherever it stands, or go on from the newest snapshot.
 
         A finished copy is shown whenever a multiple of one of `every` examples was seen.
         """
+        if self._begun is not None:
+            return self._begun
+        memo: Memo | None = None
+        texts: list[str] = []
+        if checkpoint is not None:
+            self._snapshots = Snapshots(checkpoint)
+            try:
+                learner, memo, texts = self._snapshots.begin(learner)
+            except Exception as error:  # raised by the driver
+                return Begun(0, None, [], error)
         self.learner, self.examples, self.every = learner, examples, every
         self._dispatch = Dispatch(self.post, self.options, self.timings, examples.source)
         self._wanted([*learner.pending(), *learner.plans()])
-        profiled = sys.version_info[:2] == (3, 11) and "profile" in get_worker().periodic_callbacks
-        return [PROFILED] if profiled else []
+        if sys.version_info[:2] == (3, 11) and "profile" in get_worker().periodic_callbacks:
+            texts = [*texts, PROFILED]
+        self._begun = Begun(learner.applied, memo, texts, None)
+        return self._begun
 
-    def advance(self, seconds: float, stop: bool) -> Report:
-        """Go on for about so many seconds; errors come in the report, so that a lost worker can be told from them."""
+    def advance(self, turn: Turn) -> Report:
+        """Go on for a while; errors come in the report, so that a lost worker can be told from them."""
+        if self._reported is None or self._reported[0] != turn.number:
+            self._reported = turn.number, self._advance(turn)
+        return self._reported[1]
+
+    def _advance(self, turn: Turn) -> Report:
         start = perf_counter()
-        entries: list[tuple[Progress, float]] = []
+        entries: list[Progress] = []
         error: Exception | None = None
+        warning: str | None = None
         finished: Finished | None = None
         cores = get_worker().state.nthreads
         with one_thread(), ThreadPoolExecutor(1, "dasksvm-helper") if cores > 1 else nullcontext() as helper:
             try:
-                if stop:
-                    self.learner.stop()
                 if helper is not None:
                     self.learner.share_work(partial(with_helper, helper))
                 self._each = map if helper is None else partial(beside, helper)
                 if self._shown:
                     self._shown = False
                     self._ask()
-                while not self._closed and finished is None and perf_counter() - start < seconds:
+                warning = self._keep(turn.memo)
+                deadline = perf_counter() + turn.seconds
+                while not self._closed and finished is None and perf_counter() < deadline:
+                    if turn.stop is not None and self.learner.applied >= turn.stop and not self.learner.stopped:
+                        self.learner.stop()
                     if self._copying is not None:
                         finished = self._copy_on()
                     elif self._queue:
-                        progress = self._step(start + seconds)
+                        progress = self._step(deadline)
                         if progress is not None:
-                            entries.append((progress, self._seconds + perf_counter() - start))
+                            entries.append(progress)
                     else:
                         break
             except Exception as raised:  # reported to the driver, which raises it
                 error = raised
             finally:
                 self.learner.share_work(map)
-        self._seconds += perf_counter() - start
+        taken = perf_counter() - start
+        self._seconds += taken
         self._shown |= finished is not None
         done = not self._queue and self._copying is None and not self._shown
         if done:
-            entries.append((self.learner.progress(), self._seconds))
-        starved = not done and not entries and not self._shown and self._dispatch.starved()
-        warning = None if done else self._watch_memory()
-        timings = replace(self.timings, seconds=self._seconds)
-        return Report(entries, done, starved, error, warning, timings, finished, self._copying_seconds)
+            entries.append(self.learner.progress())
+        return Report(
+            entries,
+            done,
+            starved=not done and not entries and not self._shown and self._dispatch.starved(),
+            error=error,
+            warning=warning or (None if done else self._watch_memory()),
+            timings=replace(self.timings, seconds=self._seconds),
+            finished=finished,
+            finishing=self._copying_seconds,
+            due=not done and self._may_keep(turn.clock + taken),
+        )
+
+    def _may_keep(self, clock: float) -> bool:
+        """Tell whether it is time for a snapshot, and the state one to go on from: no copy waits for what is said of it."""
+        return (
+            self._snapshots is not None
+            and self._copying is None
+            and not self._shown
+            and self._snapshots.due(self.learner, clock)
+        )
+
+    def _keep(self, memo: Memo | None) -> str | None:
+        """Write a snapshot, with what the driver wants to have back with it; say what the user should know."""
+        if memo is None or self._snapshots is None or self._copying is not None or self.learner.stopped:
+            return None
+        before = perf_counter()
+        text = self._snapshots.write(self.learner, memo)
+        self.timings.keeping += perf_counter() - before
+        return text
 
     def _watch_memory(self) -> str | None:
         """End the run before the worker's limit does."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import count
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
@@ -13,20 +14,20 @@ from uuid import uuid4
 from distributed import Client
 from distributed.client import FutureCancelledError
 
+from dasksvm import config
 from dasksvm.callbacks import Watcher
 from dasksvm.data.sources import Examples
 from dasksvm.local import Looks
 from dasksvm.runtime.cluster import local_cluster
 from dasksvm.runtime.placement import place
-from dasksvm.runtime.wire import Report
+from dasksvm.runtime.wire import Begun, Report, Turn
+from dasksvm.snapshots import Checkpoint, Memo
 from dasksvm.solver import snapshot
 from dasksvm.solver.learner import Learner
 from dasksvm.timings import Timings
 
 logger = logging.getLogger("dasksvm")
 TICK = 0.25
-# A coordinator that does not answer for so long is lost. It may have to compile first.
-ANSWER_TIMEOUT = 180.0
 CLOSE_TIMEOUT = 5.0
 COORDINATORS = 4
 # What a call to an actor raises when its worker is gone; what the run itself raises comes in a report.
@@ -74,7 +75,12 @@ def opened(workers: int, scheduler: str | None, scheduler_file: str | None) -> I
 
 
 def run(
-    client: Client, learner: Learner, examples: Examples, watch: Watcher, looks: Looks | None = None
+    client: Client,
+    learner: Learner,
+    examples: Examples,
+    watch: Watcher,
+    looks: Looks,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[Learner, Timings]:
     """Run a learner that has been fed on a cluster.
 
@@ -83,8 +89,10 @@ def run(
     client : Client
     learner : Learner
     examples : Examples
-    watch, looks : callable, and Looks or None
+    watch, looks : callable, and Looks
         As for `LocalExecutor.run`.
+    checkpoint : Checkpoint, optional
+        Where the run is kept, and goes on from: here, and when its coordinator is lost.
 
     Returns
     -------
@@ -92,46 +100,63 @@ def run(
         Where the run ended, without kernel rows.
     timings : Timings
     """
-    audience = _Audience(watch, looks)
+    audience = _Audience(watch, looks, learner.applied)
     name = uuid4().hex[:8]
     before = snapshot.state(learner)
     for attempt in range(COORDINATORS):
         try:
             fresh = learner if attempt == 0 else snapshot.restore(learner.settings, before)
-            ended, timings = _attempt(client, f"{name}-{attempt}", fresh, examples, audience)
+            ended, timings = _attempt(client, f"{name}-{attempt}", fresh, examples, audience, checkpoint)
             return ended, replace(timings, seconds=audience.seconds())
         except CoordinatorLost as lost:
             if attempt == COORDINATORS - 1:
                 raise
             logger.warning("run %s lost its coordinator and begins again: %s", name, lost)
+            checkpoint = None if checkpoint is None else replace(checkpoint, resume=True)
     raise AssertionError
 
 
 class _Audience:
     """Tells the watcher what happened, once: a coordinator that begins again makes the same steps."""
 
-    def __init__(self, watch: Watcher, looks: Looks | None) -> None:
+    def __init__(self, watch: Watcher, looks: Looks, applied: int) -> None:
         self._watch = watch
         self._looks = looks
-        self.every = () if looks is None else looks.every
         self._start = perf_counter()
-        self._told = self._at = self._shown = 0
+        self._told = self._at = applied
+        self._shown = 0
         self._judged: list[bool] = []
+        self._fresh = True
+        # Results after which the learner was asked to stop: a coordinator that begins again stops there too.
+        self.stop: int | None = None
+
+    @property
+    def every(self) -> tuple[int, ...]:
+        return self._looks.every
 
     def seconds(self) -> float:
         return perf_counter() - self._start
 
-    def begin(self) -> None:
-        self._at = self._shown = 0
+    def memo(self) -> Memo:
+        return Memo(self._looks.entries, self._shown, self.seconds())
+
+    def begin(self, begun: Begun) -> None:
+        self._at, self._shown = begun.applied, 0 if begun.memo is None else begun.memo.shown
+        if self._fresh and begun.memo is not None:
+            self._looks.resume(begun.memo.entries)
+            self._start -= begun.memo.seconds
+            self._told, self._judged = begun.applied, [False] * self._shown
+        self._fresh = False
 
     def tell(self, report: Report) -> bool:
+        """Return whether the learner is asked to stop."""
         stop = False
-        for progress, _ in report.entries:
+        for progress in report.entries:
             self._at += 1
             if self._at > self._told:
                 self._told = self._at
                 stop |= self._watch(progress, self.seconds())
-        if report.finished is not None and self._looks is not None:
+        if report.finished is not None:
             if self._shown == len(self._judged):
                 before = perf_counter()
                 self._judged.append(self._looks.look(report.finished, self.seconds()))
@@ -139,24 +164,35 @@ class _Audience:
             self._start += report.finishing
             stop |= self._judged[self._shown]
             self._shown += 1
+        if stop and self.stop is None:
+            self.stop = self._at
         return stop
 
 
 def _attempt(
-    client: Client, name: str, learner: Learner, examples: Examples, audience: _Audience
+    client: Client,
+    name: str,
+    learner: Learner,
+    examples: Examples,
+    audience: _Audience,
+    checkpoint: Checkpoint | None,
 ) -> tuple[Learner, Timings]:
     """Run a learner under one coordinator."""
     future = place(client, name, learner, examples, copies=bool(audience.every))
     coordinator = None
     try:
         coordinator = _answer(future)
-        for text in _answer(coordinator.begin(learner, examples, audience.every)):
+        begun: Begun = _answer(coordinator.begin(learner, examples, audience.every, checkpoint))
+        if begun.error is not None:
+            raise begun.error
+        for text in begun.warnings:
             warnings.warn(text, RuntimeWarning, stacklevel=4)
-        audience.begin()
-        stop = starved = False
-        while True:
-            report: Report = _answer(coordinator.advance(TICK, stop))
-            stop = audience.tell(report)
+        audience.begin(begun)
+        keep = starved = False
+        for number in count():
+            memo = audience.memo() if keep and checkpoint is not None else None
+            report: Report = _answer(coordinator.advance(Turn(number, TICK, audience.seconds(), audience.stop, memo)))
+            keep = audience.tell(report) or report.due
             if report.starved and not starved:
                 logger.warning("run %s waits: no worker for tiles is left", name)
             starved = report.starved
@@ -166,6 +202,7 @@ def _attempt(
                 raise report.error
             if report.done:
                 return _answer(coordinator.conclude()), report.timings
+        raise AssertionError
     finally:
         if coordinator is not None:
             with suppress(Exception):
@@ -176,6 +213,6 @@ def _attempt(
 
 def _answer(asked: Any) -> Any:
     try:
-        return asked.result(timeout=ANSWER_TIMEOUT)
+        return asked.result(timeout=config.seconds_of("answer-timeout"))
     except LOST as error:
         raise CoordinatorLost(f"{type(error).__name__}: {error}") from error

@@ -5,6 +5,7 @@ from typing import Any
 
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Form, Labels, Source
+from dasksvm.snapshots import Memo
 from dasksvm.solver.features import Features, Ints
 from dasksvm.solver.intermediate import Finished
 from dasksvm.solver.kernels import Kernel
@@ -127,13 +128,60 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Begun:
+    """What a coordinator found when it began.
+
+    Attributes
+    ----------
+    applied : int
+        Results that the learner had taken: of a snapshot, if it goes on from one.
+    memo : Memo or None
+        What came with the snapshot.
+    warnings : list of str
+        What the user should know.
+    error : Exception or None
+        Why it could not begin.
+    """
+
+    applied: int
+    memo: Memo | None
+    warnings: list[str]
+    error: Exception | None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the driver asks of the coordinator.
+
+    Attributes
+    ----------
+    number : int
+        A turn that is delivered twice is taken once.
+    seconds : float
+        To go on for, about.
+    clock : float
+        Seconds since the run began.
+    stop : int or None
+        Stop the learner when it has taken so many results.
+    memo : Memo or None
+        To write a snapshot with, first.
+    """
+
+    number: int
+    seconds: float
+    clock: float
+    stop: int | None
+    memo: Memo | None
+
+
+@dataclass(frozen=True)
 class Report:
     """What the coordinator did in one `advance`.
 
     Attributes
     ----------
-    entries : list of (Progress, float)
-        Progress after each result, and the seconds since the coordinator began.
+    entries : list of Progress
+        After each result, and at the end.
     done : bool
     starved : bool
         Whether there is no worker for tiles.
@@ -147,9 +195,11 @@ class Report:
         A copy that is shown after the last of the entries; the coordinator waits for what is said about it.
     finishing : float
         Seconds that the newest copy has taken.
+    due : bool
+        Whether it is time for a snapshot.
     """
 
-    entries: list[tuple[Progress, float]] = field(default_factory=list)
+    entries: list[Progress] = field(default_factory=list)
     done: bool = False
     starved: bool = False
     error: Any = None
@@ -157,3 +207,4 @@ class Report:
     timings: Timings = field(default_factory=Timings)
     finished: Finished | None = None
     finishing: float = 0.0
+    due: bool = False

@@ -253,6 +253,14 @@ class Learner(Algorithm):
         if full and not self.stopped:
             self.stop()
 
+    def ended_early(self) -> bool:
+        """Tell whether a budget, or who watched, ended the run before it was done."""
+        seen, rules = self.seen - self.seen_before, self.settings.decomposition
+        if rules is not None:
+            return self.stopped or (not self.converged and self.progress().steps >= rules.limit)
+        asked = len(self.order) * max(self.settings.epochs, 1)
+        return self.stopped or (not self.converged and self.settings.max_examples <= seen < asked)
+
     def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
         """Give the support vectors, ordered by class and example: coefficients (P, S), classes, examples and slots (S,)."""
         s = self.expansion

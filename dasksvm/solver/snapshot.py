@@ -11,7 +11,6 @@ from dasksvm.solver.learner import Learner
 from dasksvm.solver.learners import make_learner
 from dasksvm.solver.memory import reserve
 from dasksvm.solver.messages import Choice, RowsPlan, ScorePlan, View
-from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.selection import Pools, RandomOrder
 from dasksvm.solver.settings import Settings
 
@@ -38,7 +37,12 @@ State = dict[str, Any]
 
 
 def state(learner: Learner) -> State:
-    """Copy the state of a learner between two calls.
+    """Copy the state of a learner between two calls, as `view` gives it."""
+    return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in view(learner).items()}
+
+
+def view(learner: Learner) -> State:
+    """Give the state of a learner between two calls; the arrays are its own, and change with the next call.
 
     Returns
     -------
@@ -71,9 +75,9 @@ def state(learner: Learner) -> State:
         out |= {} if now.cache is None else _cache(f"finishing.{at}.cache", now.cache)
     out["inflight"] = np.array(sorted(learner.inflight), np.int64)
     for sequence, (plan, arrivals) in learner.inflight.items():
-        out |= {f"plan.{sequence}.{name}": value for name, value in _plan(plan).items()}
+        out |= {f"plan.{sequence}.{name}": value for name, value in _plan(plan, s.generation).items()}
         out[f"plan.{sequence}.arrivals"] = arrivals
-    return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in out.items()}
+    return out
 
 
 def restore(settings: Settings, state: State) -> Learner:
@@ -118,21 +122,20 @@ def restore(settings: Settings, state: State) -> Learner:
     for sequence in state["inflight"]:
         prefix = f"plan.{sequence}."
         plan = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-        learner.inflight[int(sequence)] = (_read_plan(int(sequence), plan, settings.machine), plan["arrivals"])
+        learner.inflight[int(sequence)] = (_read_plan(int(sequence), plan, learner), plan["arrivals"])
     return learner
 
 
 def _cache(prefix: str, cache: RowCache) -> State:
-    used = np.unique(cache.table[cache.table >= 0])
     out: State = {f"{prefix}.{name}": array for name, array in cache._asdict().items() if name != "pages"}
-    values = {"used_pages": used, "page_values": cache.pages[used], "page_count": len(cache.pages)}
-    return out | {f"{prefix}.{name}": value for name, value in values.items()}
+    filled = cache.pages[: int(cache.table.max(initial=-1)) + 1]
+    return out | {f"{prefix}.filled_pages": filled, f"{prefix}.page_count": len(cache.pages)}
 
 
 def _read_cache(prefix: str, state: State) -> RowCache:
-    values = state[f"{prefix}.page_values"]
-    pages = reserve((int(state[f"{prefix}.page_count"]), values.shape[1]), values.dtype)
-    pages[state[f"{prefix}.used_pages"]] = values
+    filled = state[f"{prefix}.filled_pages"]
+    pages = reserve((int(state[f"{prefix}.page_count"]), filled.shape[1]), filled.dtype)
+    pages[: len(filled)] = filled
     rest = {name: state[f"{prefix}.{name}"].copy() for name in RowCache._fields if name != "pages"}
     return RowCache(pages=pages, **rest)
 
@@ -151,27 +154,35 @@ def _read_features(prefix: str, state: State) -> Features:
     return DenseFeatures(**arrays)
 
 
-def _plan(plan: ScorePlan | RowsPlan) -> State:
-    """A plan with the features it refers to, in the order of its places: its store may be gone by now."""
+def _plan(plan: ScorePlan | RowsPlan, generation: int) -> State:
+    """A plan, with the number of slots that it refers to; with their features where its store is gone by now."""
     if isinstance(plan, RowsPlan):
-        return {"slots": plan.slots, "order": plan.order, **_features("members", plan.members)}
-    view = plan.view
-    out = {name: getattr(view, name) for name in VIEW}
+        return {"slots": plan.slots, "order": plan.order, "count": len(plan.members)}
+    published = plan.view
+    out = {name: getattr(published, name) for name in VIEW}
     out["rows"] = plan.rows
     if plan.choice is not None:
         out |= {f"choice.{name}": value for name, value in asdict(plan.choice).items()}
-    if view.members is not None:
-        out |= _features("members", view.members.take(view.order))
+    if published.members is not None and published.generation == generation:
+        out |= {"order": published.order, "count": len(published.members)}
+    elif published.members is not None:
+        out |= _features("members", published.members.take(published.order))
     return out
 
 
-def _read_plan(sequence: int, state: State, machine: Machine | None) -> ScorePlan | RowsPlan:
-    members = _read_features("members", state) if "members.kind" in state else None
+def _read_plan(sequence: int, state: State, learner: Learner) -> ScorePlan | RowsPlan:
+    s = learner.expansion
+    order: Any = state.get("order")
+    members = s.members().part(0, state["count"]) if "count" in state else None
     if "slots" in state:
         assert members is not None
-        return RowsPlan(sequence, state["slots"], members, state["order"])
-    order = np.arange(state["alpha"].shape[1])
+        return RowsPlan(sequence, state["slots"], members, order)
+    generation = s.generation
+    if members is None:
+        generation, order = -1 - sequence, np.arange(state["alpha"].shape[1])
+        members = _read_features("members", state) if "members.kind" in state else None
     published = {name: state[name] for name in VIEW}
-    view = View(generation=-1 - sequence, members=members, order=order, machine=machine, **published)
+    machine = learner.settings.machine
+    shown = View(generation=generation, members=members, order=order, machine=machine, **published)
     choice = {name.removeprefix("choice."): value for name, value in state.items() if name.startswith("choice.")}
-    return ScorePlan(sequence, state["rows"], view, Choice(**choice) if choice else None)
+    return ScorePlan(sequence, state["rows"], shown, Choice(**choice) if choice else None)

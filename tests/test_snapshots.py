@@ -1,0 +1,225 @@
+"""Snapshots on disk: a run that goes on from one ends in the model of a run that was never interrupted."""
+
+import errno
+import os
+
+import dask.config
+import numpy as np
+import pytest
+
+from dasksvm import SMOSVC, GapSVC, HeldOut, LaSVC, MulticlassSVC, TrackingSVC, arrayfile, train
+from dasksvm.snapshots import AnotherRun
+from tests.clusters import cluster, digest, history, noisy, solver
+
+SOLVERS = {
+    "lasvm": LaSVC(C=3.0, random_state=1),
+    "two epochs": LaSVC(C=3.0, epochs=2, random_state=1, cache_size=0.5),
+    "converged": LaSVC(C=3.0, epochs="converged", random_state=1),
+    "active": LaSVC(C=3.0, selection="active", max_examples=600, random_state=1),
+    "gap": GapSVC(C=3.0, random_state=1),
+    "tracking": TrackingSVC(C=1.0, steps=3, random_state=1),
+    "machine": MulticlassSVC(C=3.0, machine="llw", random_state=1),
+    "machine in blocks": MulticlassSVC(C=3.0, machine="cs", solver="batch", random_state=1),
+    "blocks": SMOSVC(C=3.0, random_state=1),
+    "pairs": SMOSVC(C=3.0, working_set_size=2, random_state=1),
+}
+
+
+class Stop(Exception):
+    """What ends a run as a kill would."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=1500)
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch):
+    """Time for a snapshot after every result, or every few on a cluster."""
+    monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
+    with dask.config.set({"dasksvm.snapshot-share": 1e9}):
+        yield
+
+
+def killed_after(results):
+    count = iter(range(results))
+
+    def watch(progress, seconds):
+        if next(count, None) is None:
+            raise Stop
+        return False
+
+    return watch
+
+
+def results_of(data, estimator, **options):
+    count = []
+    run = train(data, estimator, callbacks=[lambda *_: bool(count.append(1))], **options)
+    return len(count), run
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_resumed_run_ends_as_one_that_was_never_interrupted(data, tmp_path, name):
+    estimator = SOLVERS[name]
+    results, whole = results_of(data, estimator)
+    for share in (0.1, 0.8):
+        folder = tmp_path / f"{share}"
+        with pytest.raises(Stop):
+            train(data, estimator, checkpoint=folder, every=0, callbacks=[killed_after(max(int(share * results), 1))])
+        left, again = results_of(data, estimator, checkpoint=folder, every=0, resume=True)
+        assert left < results
+        assert digest(again.estimator) == digest(whole.estimator)
+        assert history(again.estimator) == history(whole.estimator)
+        assert again.estimator.kernel_evaluations_ == whole.estimator.kernel_evaluations_
+
+
+def test_interrupted_again_and_again(data, tmp_path):
+    whole = train(data, solver())
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            run = train(data, solver(), checkpoint=tmp_path, every=0, resume=True, callbacks=[killed_after(4)])
+        except Stop:
+            assert len(list(tmp_path.iterdir())) <= 3
+            continue
+        break
+    assert tries > 3
+    assert digest(run.estimator) == digest(whole.estimator)
+    assert history(run.estimator) == history(whole.estimator)
+    assert np.all(np.diff([entry["seconds"] for entry in run.history]) >= 0)
+
+
+def test_a_run_on_a_cluster_goes_on_here_and_the_other_way_round(data, tmp_path):
+    whole = train(data, solver())
+    with cluster(2) as client:
+        for first, then in ((client, None), (None, client)):
+            folder = tmp_path / f"{first is None}"
+            with pytest.raises(Stop):
+                train(data, solver(client=first), checkpoint=folder, every=0, callbacks=[killed_after(9)])
+            assert os.listdir(folder)
+            left, run = results_of(data, solver(client=then), checkpoint=folder, resume=True)
+            assert left < len(whole.history)
+            assert digest(run.estimator) == digest(whole.estimator)
+            assert history(run.estimator) == history(whole.estimator)
+
+
+@pytest.mark.parametrize("where", ["here", "cluster"])
+def test_a_run_that_was_told_to_stop_goes_on_from_there(data, tmp_path, where):
+    whole = train(data, solver())
+    count = iter(range(8))
+    with cluster(1) as client:
+        options = {"checkpoint": tmp_path, "every": 3600, "client": client if where == "cluster" else None}
+        run = train(data, solver(), callbacks=[lambda *_: next(count, None) is None], **options)
+        assert run.stopped
+        assert len(os.listdir(tmp_path)) == 1
+        again = train(data, solver(), resume=True, **options)
+    assert not again.stopped
+    assert digest(again.estimator) == digest(whole.estimator)
+
+
+def test_held_out_sets_go_on_where_they_were(data, tmp_path):
+    def watched():
+        return [HeldOut(data, every=300, patience=9), HeldOut(data, every=450)]
+
+    first, again = watched(), watched()
+    whole = train(data, solver(), callbacks=first)
+    with pytest.raises(Stop):
+        train(data, solver(), checkpoint=tmp_path, every=0, callbacks=[*watched(), killed_after(22)])
+    run = train(data, solver(), checkpoint=tmp_path, resume=True, callbacks=again)
+    assert history(run.estimator) == history(whole.estimator)
+    for one, other in zip(first, again, strict=True):
+        assert [entry["error"] for entry in one.entries] == [entry["error"] for entry in other.entries]
+    assert len(first[0].entries) > 2
+
+
+def interrupted(data, folder, estimator=None, results=9):
+    options = {"checkpoint": folder, "every": 0, "callbacks": [killed_after(results)]}
+    with pytest.raises(Stop):
+        train(data, solver() if estimator is None else estimator, **options)
+    return sorted(folder.glob("snapshot-*"))
+
+
+def test_a_corrupt_newest_snapshot_is_passed_over(data, tmp_path, alone):
+    newest = interrupted(data, tmp_path)[-1]
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    with pytest.warns(RuntimeWarning, match=f"{newest.name} cannot be used"):
+        run = train(data, solver(), checkpoint=tmp_path, resume=True)
+    assert digest(run.estimator) == digest(alone)
+
+
+def test_no_readable_snapshot_is_an_error(data, tmp_path):
+    for path in interrupted(data, tmp_path):
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"not complete.*begins anew"):
+        train(data, solver(), checkpoint=tmp_path, resume=True)
+
+
+def test_another_runs_snapshots_are_refused(data, tmp_path):
+    interrupted(data, tmp_path)
+    other = noisy(tmp_path / "other.zarr", rows=1400)
+    cases = [
+        (data, solver(C=4.0), "classes.bounds"),
+        (data, solver(gamma=0.7), "kernel.gamma"),
+        (data, solver(random_state=2), "random_state"),
+        (other, solver(), "chunks"),
+    ]
+    for given, estimator, what in cases:
+        with pytest.raises(AnotherRun, match=what):
+            train(given, estimator, checkpoint=tmp_path, resume=True)
+    with pytest.raises(FileExistsError, match="holds snapshots"):
+        train(data, solver(), checkpoint=tmp_path)
+    with cluster(1) as client, pytest.raises(AnotherRun, match=r"kernel\.gamma"):
+        train(data, solver(gamma=0.7), client=client, checkpoint=tmp_path, resume=True)
+    with pytest.raises(ValueError, match="need a checkpoint"):
+        train(data, solver(), resume=True)
+
+
+def test_without_a_seed_that_of_the_snapshot_is_taken(data, tmp_path):
+    estimator = solver(random_state=None)
+    interrupted(data, tmp_path, estimator)
+    first = train(data, estimator, checkpoint=tmp_path, resume=True)
+    again = train(data, estimator, checkpoint=tmp_path, resume=True)
+    assert digest(first.estimator) == digest(again.estimator)
+
+
+def test_a_full_disk_does_not_end_the_run(data, tmp_path, alone, monkeypatch):
+    real, calls = os.fsync, []
+
+    def full(handle):
+        calls.append(1)
+        if len(calls) in (3, 4):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(arrayfile.os, "fsync", full)
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        run = train(data, solver(), checkpoint=tmp_path, every=0)
+    assert digest(run.estimator) == digest(alone)
+    assert len(calls) > 4
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert len(names) == 3
+    assert not any(name.endswith(".part") for name in names)
+
+
+def test_snapshots_keep_to_their_share_of_the_time(data, tmp_path):
+    with dask.config.set({"dasksvm.snapshot-share": 1e-6}):
+        run = train(data, solver(), checkpoint=tmp_path, every=0)
+    assert os.listdir(tmp_path) == []
+    assert run.timings.keeping == 0
+
+
+def test_an_executor_that_was_thought_lost_does_not_stand_in_the_way(data, tmp_path):
+    """It may still write: what its successor wrote is newer, and stays."""
+    interrupted(data, tmp_path)
+    stale = sorted(tmp_path.glob("snapshot-0001-*"))[-1].read_bytes()
+    with pytest.raises(Stop):
+        train(data, solver(), checkpoint=tmp_path, every=0, resume=True, callbacks=[killed_after(6)])
+    newest = sorted(path.name for path in tmp_path.iterdir())[-1]
+    assert newest.startswith("snapshot-0002-")
+    (tmp_path / "snapshot-0001-999999").write_bytes(stale)
+    left, _ = results_of(data, solver(), checkpoint=tmp_path, resume=True)
+    assert left <= len(train(data, solver()).history) - 14
