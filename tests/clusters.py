@@ -96,6 +96,4 @@ def left_over(client: Client) -> Any:
 def quick(**settings: Any) -> Any:
     """Settings for tests that wait for something to be late."""
     values = {"dasksvm.late-after": "300ms", "dasksvm.worker-timeout": "1s"}
-    # SpecCluster gives up a worker whose name is missing so long after it was lost; that of another kill, perhaps.
-    values |= {"distributed.deploy.lost-worker-timeout": "1h"} | settings
-    return dask.config.set(values)
+    return dask.config.set(values | settings)

@@ -2,7 +2,9 @@
 
 import sys
 import threading
+import time
 import warnings
+from dataclasses import replace
 
 import dask.array as da
 import dask.config
@@ -250,9 +252,9 @@ def test_coordinator_that_is_lost_begins_again(data, alone, monkeypatch, caplog)
     advance = Coordinator.advance
     calls = []
 
-    def failing(self, seconds, stop):
+    def failing(self, turn):
         calls.append(self.post.run)
-        report = advance(self, 0.05, stop)
+        report = advance(self, replace(turn, seconds=0.05))
         if len(calls) == 2:
             raise OSError("gone")
         return report
@@ -267,8 +269,46 @@ def test_coordinator_that_is_lost_begins_again(data, alone, monkeypatch, caplog)
     assert "begins again" in caplog.text
 
 
+def test_calls_that_are_delivered_twice_are_taken_once(data, alone, tmp_path, monkeypatch):
+    """After an error of the connection Dask sends a call to an actor again, which may have come the first time."""
+    twice = []
+
+    def delivered(method):
+        def call(self, *given):
+            first = method(self, *given)
+            applied = self.learner.applied
+            assert method(self, *given) is first
+            assert self.learner.applied == applied
+            twice.append(method.__name__)
+            return first
+
+        return call
+
+    for name in ("begin", "advance", "conclude"):
+        monkeypatch.setattr(Coordinator, name, delivered(getattr(Coordinator, name)))
+    with cluster() as client:
+        run = train(data, solver(), client=client, checkpoint=tmp_path)
+    assert set(twice) == {"begin", "advance", "conclude"}
+    assert digest(run.estimator) == digest(alone)
+    assert history(run.estimator) == history(alone)
+
+
+def test_a_coordinator_that_computes_for_long_is_not_lost(data, alone, monkeypatch, caplog):
+    advance, slept = Coordinator.advance, []
+
+    def slow(self, turn):
+        if not slept:
+            slept.append(time.sleep(1.0))
+        return advance(self, turn)
+
+    monkeypatch.setattr(Coordinator, "advance", slow)
+    with cluster() as client, dask.config.set({"dasksvm.answer-timeout": 0.2}):
+        assert digest(solver(client=client).fit(data)) == digest(alone)
+    assert "begins again" not in caplog.text
+
+
 def test_coordinator_that_is_always_lost_ends_the_run(data, monkeypatch):
-    def failing(self, seconds, stop):
+    def failing(self, turn):
         raise OSError("gone")
 
     monkeypatch.setattr(Coordinator, "advance", failing)

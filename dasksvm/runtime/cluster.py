@@ -36,6 +36,14 @@ class _Nanny(Nanny):  # type: ignore[misc]
             self.config: dict[str, Any] = deepcopy(self.config)
 
 
+class _Cluster(SpecCluster):  # type: ignore[misc]
+    """A cluster whose lost workers are their nannies' business: it would give up one that is missing now and then."""
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}):
+            super()._update_worker_status(op, msg)
+
+
 def local_cluster(
     workers: int = 2,
     *,
@@ -85,6 +93,6 @@ def local_cluster(
     }
     address = {"protocol": "tcp://", "host": "127.0.0.1"} if processes else {"protocol": "inproc://"}
     scheduler = {"cls": Scheduler, "options": {**address, "dashboard_address": dashboard_address}}
-    return SpecCluster(
+    return _Cluster(
         scheduler=scheduler, workers=specs, worker=compute, asynchronous=asynchronous, silence_logs=logging.WARNING
     )

@@ -16,8 +16,12 @@ from dasksvm.solver.learner import Learner
 POLL = 0.1
 
 
-def place(client: Client, run: str, learner: Learner, examples: Examples, *, copies: bool) -> Future:
+def place(
+    client: Client, run: str, learner: Learner, examples: Examples, *, copies: bool, avoid: set[str]
+) -> tuple[Future, str]:
     """Create the coordinator of a run on a worker of the cluster; `copies` tells whether it finishes some on the way.
+
+    Return its future and the address of the worker, which is one to avoid only if there is no other.
 
     Where workers offer the resources `coordinator` and `compute`, it goes where the former is and tiles go where the latter is;
     on a cluster without them it goes to any worker, and tiles to the others while there are others.
@@ -38,7 +42,8 @@ def place(client: Client, run: str, learner: Learner, examples: Examples, *, cop
             raise RuntimeError(missing)
         sleep(POLL)
     coordinators = _offering(workers, COORDINATOR)
-    address = _least_busy(client, coordinators or list(workers))
+    suited = coordinators or list(workers)
+    address = _least_busy(client, [each for each in suited if each not in avoid] or suited)
     check(workers, address, bool(coordinators), learner, examples, copies=copies)
     options = Options(
         resources=bool(coordinators),
@@ -47,7 +52,7 @@ def place(client: Client, run: str, learner: Learner, examples: Examples, *, cop
     )
     key = f"dasksvm-coordinator-{run}"
     resources = {COORDINATOR: 1} if coordinators else None
-    return client.submit(
+    future = client.submit(
         Coordinator,
         run,
         options,
@@ -57,6 +62,7 @@ def place(client: Client, run: str, learner: Learner, examples: Examples, *, cop
         resources=resources,
         allow_other_workers=False,
     )
+    return future, address
 
 
 def _offering(workers: dict[str, Any], resource: str) -> list[str]:

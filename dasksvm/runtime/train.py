@@ -29,13 +29,25 @@ from dasksvm.timings import Timings
 logger = logging.getLogger("dasksvm")
 TICK = 0.25
 CLOSE_TIMEOUT = 5.0
+# One that is alive says so within this, whatever it computes.
+SIGN_OF_LIFE = 10.0
+RESTART_TIMEOUT = 10.0
+# Coordinators that may be lost in a row without a result that is new.
 COORDINATORS = 4
 # What a call to an actor raises when its worker is gone; what the run itself raises comes in a report.
 LOST = (OSError, RuntimeError, TimeoutError, CancelledError, FutureCancelledError)
 
 
 class CoordinatorLost(RuntimeError):
-    """The worker that held the coordinator is gone or does not answer."""
+    """The worker that held the coordinator is gone, or gives no sign of life."""
+
+
+class Silent(CoordinatorLost):
+    """The coordinator gives no sign of life, but its worker may be there."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(f"its worker {address} gives no sign of life")
+        self.address = address
 
 
 @contextmanager
@@ -103,15 +115,24 @@ def run(
     audience = _Audience(watch, looks, learner.applied)
     name = uuid4().hex[:8]
     before = snapshot.state(learner)
-    for attempt in range(COORDINATORS):
+    lost_in_a_row, told = 0, audience.told
+    avoid: set[str] = set()
+    for attempt in count():
         try:
             fresh = learner if attempt == 0 else snapshot.restore(learner.settings, before)
-            ended, timings = _attempt(client, f"{name}-{attempt}", fresh, examples, audience, checkpoint)
+            ended, timings = _attempt(client, f"{name}-{attempt}", fresh, examples, audience, checkpoint, avoid)
             return ended, replace(timings, seconds=audience.seconds())
         except CoordinatorLost as lost:
-            if attempt == COORDINATORS - 1:
+            lost_in_a_row = 1 if audience.told > told else lost_in_a_row + 1
+            told = audience.told
+            if client.status != "running":
+                kept = "" if checkpoint is None else f" The run can be resumed from {checkpoint.folder} on another."
+                raise CoordinatorLost(f"the scheduler {client.scheduler.address} is lost.{kept}") from lost
+            if lost_in_a_row == COORDINATORS:
                 raise
             logger.warning("run %s lost its coordinator and begins again: %s", name, lost)
+            if isinstance(lost, Silent):
+                avoid |= _restarted(client, lost.address)
             checkpoint = None if checkpoint is None else replace(checkpoint, resume=True)
     raise AssertionError
 
@@ -123,7 +144,7 @@ class _Audience:
         self._watch = watch
         self._looks = looks
         self._start = perf_counter()
-        self._told = self._at = applied
+        self.told = self._at = applied
         self._shown = 0
         self._judged: list[bool] = []
         self._fresh = True
@@ -145,7 +166,7 @@ class _Audience:
         if self._fresh and begun.memo is not None:
             self._looks.resume(begun.memo.entries)
             self._start -= begun.memo.seconds
-            self._told, self._judged = begun.applied, [False] * self._shown
+            self.told, self._judged = begun.applied, [False] * self._shown
         self._fresh = False
 
     def tell(self, report: Report) -> bool:
@@ -153,8 +174,8 @@ class _Audience:
         stop = False
         for progress in report.entries:
             self._at += 1
-            if self._at > self._told:
-                self._told = self._at
+            if self._at > self.told:
+                self.told = self._at
                 stop |= self._watch(progress, self.seconds())
         if report.finished is not None:
             if self._shown == len(self._judged):
@@ -176,13 +197,14 @@ def _attempt(
     examples: Examples,
     audience: _Audience,
     checkpoint: Checkpoint | None,
+    avoid: set[str],
 ) -> tuple[Learner, Timings]:
     """Run a learner under one coordinator."""
-    future = place(client, name, learner, examples, copies=bool(audience.every))
-    coordinator = None
+    future, address = place(client, name, learner, examples, copies=bool(audience.every), avoid=avoid)
+    line = _Line(address)
     try:
-        coordinator = _answer(future)
-        begun: Begun = _answer(coordinator.begin(learner, examples, audience.every, checkpoint))
+        line.coordinator = coordinator = line.answer(future)
+        begun: Begun = line.answer(coordinator.begin(learner, examples, audience.every, checkpoint))
         if begun.error is not None:
             raise begun.error
         for text in begun.warnings:
@@ -191,7 +213,8 @@ def _attempt(
         keep = starved = False
         for number in count():
             memo = audience.memo() if keep and checkpoint is not None else None
-            report: Report = _answer(coordinator.advance(Turn(number, TICK, audience.seconds(), audience.stop, memo)))
+            turn = Turn(number, TICK, audience.seconds(), audience.stop, memo)
+            report: Report = line.answer(coordinator.advance(turn))
             keep = audience.tell(report) or report.due
             if report.starved and not starved:
                 logger.warning("run %s waits: no worker for tiles is left", name)
@@ -201,18 +224,54 @@ def _attempt(
             if report.error is not None:
                 raise report.error
             if report.done:
-                return _answer(coordinator.conclude()), report.timings
+                return line.answer(coordinator.conclude()), report.timings
         raise AssertionError
     finally:
-        if coordinator is not None:
+        if line.coordinator is not None:
             with suppress(Exception):
-                coordinator.close().result(timeout=CLOSE_TIMEOUT)
+                line.coordinator.close().result(timeout=CLOSE_TIMEOUT)
         # A release would wait for the garbage collector: the proxy is part of a cycle.
         client.cancel(future, force=True)
 
 
-def _answer(asked: Any) -> Any:
+class _Line:
+    """Waits for what a coordinator answers; one that computes for long still gives signs of life.
+
+    Parameters
+    ----------
+    address : str
+        Of its worker.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.coordinator: Any = None
+
+    def answer(self, asked: Any) -> Any:
+        while True:
+            try:
+                return asked.result(timeout=config.seconds_of("answer-timeout"))
+            except TimeoutError as error:
+                if not self._lives():
+                    raise Silent(self.address) from error
+            except LOST as error:
+                raise CoordinatorLost(f"{type(error).__name__}: {error}") from error
+
+    def _lives(self) -> bool:
+        if self.coordinator is None:
+            return False
+        try:
+            self.coordinator.status().result(timeout=SIGN_OF_LIFE)
+        except LOST:
+            return False
+        return True
+
+
+def _restarted(client: Client, address: str) -> set[str]:
+    """Restart a worker that is stuck; one that cannot be restarted is to be avoided."""
     try:
-        return asked.result(timeout=config.seconds_of("answer-timeout"))
-    except LOST as error:
-        raise CoordinatorLost(f"{type(error).__name__}: {error}") from error
+        client.restart_workers([address], timeout=RESTART_TIMEOUT)
+    except Exception as error:  # whatever it is, there may be other workers
+        logger.warning("the worker %s could not be restarted: %s", address, error)
+        return {address}
+    return set()

@@ -1,0 +1,280 @@
+"""Runs that lose their coordinator, their scheduler or their disk, in processes of their own: the model of an undisturbed run."""
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import dask.config
+import pytest
+from distributed import Client
+
+from dasksvm import SMOSVC, LaSVC, train
+from dasksvm.runtime import CoordinatorLost
+from dasksvm.runtime import train as driver
+from tests.clusters import (
+    cluster,
+    compute_workers,
+    coordinator_worker,
+    digest,
+    history,
+    left_over,
+    noisy,
+    quick,
+    sabotage,
+    send,
+    solver,
+)
+
+pytestmark = pytest.mark.cluster
+OFTEN = {"dasksvm.snapshot-share": 1e9, "dasksvm.worker-timeout": "30s"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=12_000)
+
+
+@pytest.fixture
+def client(monkeypatch):
+    monkeypatch.setattr(driver, "TICK", 0.05)
+    with quick(**OFTEN), cluster(2, processes=True) as client:
+        yield client
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """How many results the learner of each coordinator had taken when it began."""
+    seen, begin = [], driver._Audience.begin
+
+    def spying(self, found):
+        seen.append(found.applied)
+        begin(self, found)
+
+    monkeypatch.setattr(driver._Audience, "begin", spying)
+    return seen
+
+
+def once(condition, act):
+    """A callback that acts the first time that a condition holds."""
+    done = []
+
+    def watch(progress, seconds):
+        if not done and condition(progress):
+            done.append(act())
+        return False
+
+    watch.done = done
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("phase", "settings"),
+    [("any", {}), ("online", {}), ("finishing", {"epochs": 2}), ("checking", {"C": 1e-5})],
+)
+def test_coordinator_killed_goes_on_from_its_snapshot(client, data, tmp_path, begun, phase, settings):
+    estimator = solver(**settings)
+    whole = train(data, estimator)
+    begun.clear()
+    kill = once(
+        lambda progress: phase == "any" or (progress.phase == phase and progress.seen > 6000),
+        lambda: send(client, coordinator_worker(client), signal.SIGKILL),
+    )
+    run = train(data, estimator, client=client, checkpoint=tmp_path, every=0.2, callbacks=[kill])
+    assert kill.done
+    assert digest(run.estimator) == digest(whole.estimator)
+    assert history(run.estimator) == history(whole.estimator)
+    assert len(begun) == 2
+    assert (begun[1] > 0) == (phase != "any")
+
+
+def test_coordinator_killed_and_its_newest_snapshot_is_corrupt(client, data, tmp_path, alone, begun):
+    def strike():
+        send(client, coordinator_worker(client), signal.SIGKILL)
+        newest = max(tmp_path.glob("snapshot-*-??????"))
+        newest.write_bytes(newest.read_bytes()[:-9])
+
+    kill = once(lambda progress: progress.seen > 6000, strike)
+    with pytest.warns(RuntimeWarning, match="cannot be used"):
+        run = train(data, solver(), client=client, checkpoint=tmp_path, every=0.2, callbacks=[kill])
+    assert digest(run.estimator) == digest(alone)
+    assert begun[1] > 0
+
+
+def test_coordinator_frozen_and_thawed(client, data, tmp_path, alone, begun, monkeypatch):
+    """Its worker is restarted; without snapshots the run begins anew, and the model is the same."""
+    monkeypatch.setattr(driver, "SIGN_OF_LIFE", 1.0)
+    freeze = once(
+        lambda progress: progress.seen > 3000, lambda: send(client, coordinator_worker(client), signal.SIGSTOP)
+    )
+    with dask.config.set({"dasksvm.answer-timeout": "3s"}):
+        run = train(data, solver(), client=client, callbacks=[freeze])
+    assert digest(run.estimator) == digest(alone)
+    assert len(begun) == 2
+    # Thawed in time, it is not lost at all.
+    begun.clear()
+    freeze = once(
+        lambda progress: progress.seen > 3000,
+        lambda: thaw(send(client, coordinator_worker(client), signal.SIGSTOP), 1.5),
+    )
+    run = train(data, solver(), client=client, callbacks=[freeze])
+    freeze.done[0].join()
+    assert digest(run.estimator) == digest(alone)
+    assert len(begun) == 1
+
+
+def thaw(pid, seconds):
+    timer = threading.Timer(seconds, os.kill, (pid, signal.SIGCONT))
+    timer.start()
+    return timer
+
+
+def test_disk_full_during_a_snapshot(client, data, tmp_path, alone, begun):
+    """The kernel refuses the coordinator's process files of more than some kilobytes, for a while."""
+    where = [coordinator_worker(client)]
+
+    def limit(size):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    full = once(lambda progress: progress.seen > 2000, lambda: client.run(limit, 4096, workers=where))
+    space = once(
+        lambda progress: progress.seen > 5000, lambda: client.run(limit, resource.RLIM_INFINITY, workers=where)
+    )
+    kill = once(lambda progress: progress.seen > 9000, lambda: send(client, where[0], signal.SIGKILL))
+    with pytest.warns(RuntimeWarning, match="could not be written"):
+        run = train(data, solver(), client=client, checkpoint=tmp_path, every=0.2, callbacks=[full, space, kill])
+    assert full.done
+    assert space.done
+    assert digest(run.estimator) == digest(alone)
+    assert begun[1] > 0
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_more_kills_than_a_task_may_survive(data, alone, monkeypatch):
+    """With no failure allowed, the first kill makes the task a KilledWorker; it is asked for again under another name."""
+    with quick(**{"distributed.scheduler.allowed-failures": 0}), cluster(2, processes=True) as client:
+        for sequence, address in zip((3, 12), compute_workers(client), strict=True):
+            client.run(sabotage, sequence, workers=[address])
+        run = train(data, solver(), client=client)
+        assert run.timings.repeats >= 2
+        assert digest(run.estimator) == digest(alone)
+        assert left_over(client) == ([], {(0, 0)})
+
+
+def test_a_chunk_that_cannot_be_read_for_a_while(client, tmp_path, alone):
+    torn = noisy(tmp_path / "torn.zarr", rows=12_000)
+    chunk = tmp_path / "torn.zarr" / "X" / "c" / "9" / "0"
+    content = chunk.read_bytes()
+    chunk.write_bytes(content[:20])
+    mend = once(lambda progress: True, lambda: threading.Timer(1.0, chunk.write_bytes, (content,)).start())
+    run = train(torn, solver(), client=client, callbacks=[mend])
+    assert digest(run.estimator) == digest(alone)
+
+
+@pytest.mark.parametrize("solver_name", ["exact", "chooses"])
+def test_compute_worker_killed_in_other_solvers(client, data, solver_name):
+    estimators = {
+        "exact": SMOSVC(C=3.0, random_state=1),
+        "chooses": LaSVC(C=3.0, selection="autoactive", max_examples=400, random_state=1),
+    }
+    whole = train(data, estimators[solver_name])
+    client.run(sabotage, 2, workers=compute_workers(client)[:1])
+    run = train(data, estimators[solver_name], client=client)
+    assert digest(run.estimator) == digest(whole.estimator)
+    assert history(run.estimator) == history(whole.estimator)
+
+
+class Processes:
+    """A scheduler and three workers, started as a user would."""
+
+    def __init__(self, folder):
+        self.file = folder / "scheduler.json"
+        options = ["--scheduler-file", str(self.file)]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        environment = os.environ | {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false"}
+
+        def start(*arguments):
+            command = [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:], *options]
+            return subprocess.Popen(command, env=environment, **quiet)
+
+        self.scheduler = start("dask_scheduler", "--port", "0", "--dashboard-address", ":0")
+        roles = ["coordinator=1", "compute=1", "compute=1"]
+        self.workers = [
+            start("dask_worker", "--nthreads", "1", "--no-dashboard", "--resources", role) for role in roles
+        ]
+        while not self.file.exists():
+            time.sleep(0.05)
+
+    def stop(self):
+        for process in (self.scheduler, *self.workers):
+            process.terminate()
+        for process in (self.scheduler, *self.workers):
+            process.wait(20)
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def one():
+        folder = tmp_path / f"cluster-{len(started)}"
+        folder.mkdir()
+        started.append(Processes(folder))
+        return started[-1]
+
+    yield one
+    for processes in started:
+        processes.stop()
+
+
+def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_path, alone, begun, monkeypatch):
+    monkeypatch.setattr(driver, "TICK", 0.05)
+    first = start()
+    with quick(**OFTEN):
+        client = Client(scheduler_file=str(first.file), direct_to_workers=True)
+        client.wait_for_workers(3)
+        kill = once(lambda progress: progress.seen > 6000, first.scheduler.kill)
+        with pytest.raises(CoordinatorLost, match=r"the scheduler .* is lost. The run can be resumed from"):
+            train(data, solver(), client=client, checkpoint=tmp_path / "kept", every=0.2, callbacks=[kill])
+        client.close(timeout=1)
+        second = start()
+        with Client(scheduler_file=str(second.file), direct_to_workers=True) as client:
+            client.wait_for_workers(3)
+            run = train(data, solver(), client=client, checkpoint=tmp_path / "kept", resume=True)
+    assert begun[-1] > 0
+    assert digest(run.estimator) == digest(alone)
+    assert history(run.estimator) == history(alone)
+
+
+@pytest.mark.slow
+def test_fifty_kills_at_random(tmp_path, monkeypatch):
+    """Any worker, at any time, the coordinator's too; every second one strikes while another is away."""
+    data = noisy(tmp_path / "data.zarr", rows=60_000)
+    whole = train(data, solver(epochs=4))
+    rng, kills, over = random.Random(0), [], threading.Event()
+    monkeypatch.setattr(driver, "TICK", 0.05)
+
+    def assassin(client):
+        while len(kills) < 50 and not over.wait(rng.uniform(0.1, 1.5)):
+            try:
+                workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+                kills.append(send(client, rng.choice(workers), signal.SIGKILL))
+            except Exception:  # a worker that has just gone, or none at all
+                continue
+
+    with quick(**OFTEN), cluster(3, processes=True) as client:
+        thread = threading.Thread(target=assassin, args=(client,))
+        thread.start()
+        waits = [lambda progress, seconds: len(kills) < 50 and progress.phase == "online" and bool(time.sleep(0.2))]
+        try:
+            run = train(data, solver(epochs=4), client=client, checkpoint=tmp_path / "kept", every=0.5, callbacks=waits)
+        finally:
+            over.set()
+            thread.join()
+        assert len(kills) >= 50
+        assert digest(run.estimator) == digest(whole.estimator)
+        assert history(run.estimator) == history(whole.estimator)
