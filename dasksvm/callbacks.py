@@ -4,8 +4,10 @@ A watcher is called with the progress and the seconds since the start after ever
 returns True the run is asked to stop.
 """
 
+import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,6 +24,8 @@ from dasksvm.solver.messages import Progress
 
 Watcher = Callable[[Progress, float], bool]
 Entry = dict[str, Any]
+# Seconds that a rate is of; columns from which on a terminal has room.
+LATELY, WIDE = 10.0, 110
 
 
 class History:
@@ -193,18 +197,25 @@ class TimeBudget:
 class ProgressLines:
     """Show a run: a bar that is drawn over on a terminal, a line a second elsewhere.
 
+    The rate is that of the last seconds, and says how long the passes may still take. How long finishing or a look at everything
+    takes is not known beforehand, and nothing is said of it.
+
     Parameters
     ----------
-    total : int
-        Examples of an epoch.
+    examples : int
+        Those of the passes that will be made for sure.
+    before : int, default=0
+        Examples that had been seen before.
     stream : text file, optional
         Standard error if not given.
     """
 
-    def __init__(self, total: int, stream: TextIO | None = None) -> None:
-        self.total = total
+    def __init__(self, examples: int, before: int = 0, stream: TextIO | None = None) -> None:
+        self.examples = examples
+        self.before = before
         self.stream = sys.stderr if stream is None else stream
         self._last = -float("inf")
+        self._marks: deque[tuple[float, int]] = deque()
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
         """Show the progress, if the last time is long enough ago, and the end."""
@@ -212,27 +223,75 @@ class ProgressLines:
         now = time.monotonic()
         if now - self._last >= (0.1 if live else 1.0) or progress.phase == "done":
             self._last = now
-            self.stream.write(
-                f"\r\x1b[K{self.line(progress, seconds)}" if live else f"{self.line(progress, seconds)}\n"
-            )
+            line = self.line(progress, seconds, _columns(self.stream) - 1 if live else None)
+            self.stream.write(f"\r\x1b[K{line}" if live else f"{line}\n")
             self.stream.flush()
         return False
 
-    def line(self, progress: Progress, seconds: float) -> str:
-        """Describe a moment of the run."""
-        within = progress.seen - progress.epoch * self.total if progress.phase == "online" else self.total
-        share = min(max(within / max(self.total, 1), 0.0), 1.0)
-        bar = "█" * round(20 * share) + "░" * (20 - round(20 * share))
-        speed = progress.seen / seconds if seconds > 0 else 0.0
-        return (
-            f"{progress.phase:9} {bar} epoch {progress.epoch + 1}  {progress.seen:,} seen  {progress.members:,} members  "
-            f"δ {float(progress.delta.max()):.3g}  {speed:,.0f} rows/s  {seconds:.1f} s"
-        )
+    def line(self, progress: Progress, seconds: float, width: int | None = None) -> str:
+        """Describe a moment of the run in so many columns; with None in as many as it takes, and without a bar."""
+        seen = progress.seen - self.before
+        passing = progress.phase == "online" and seen <= self.examples
+        rate = self._rate(seen, seconds) if passing else 0.0
+        if not passing:
+            self._marks.clear()
+        if progress.phase == "done":
+            rate = seen / max(seconds, 1e-9)
+        narrow = width is not None and width < WIDE
+        counted = [f"{_short(seen)} seen"] if seen else []
+        counted += [f"{_short(rate)}{'/s' if narrow else ' rows/s'}"] if rate else []
+        timed = [_clock(seconds)]
+        timed += [f"{_clock((self.examples - seen) / rate)} left"] if passing and rate else []
+        parts = [
+            f"epoch {progress.epoch + 1}" if progress.phase == "online" and progress.epoch else "",
+            ", ".join(counted),
+            f"{_short(progress.members)} members",
+            f"{'δ' if progress.measure == 'delta' else progress.measure} {progress.delta.max():.2g}",
+            ", ".join(timed),
+        ]
+        text, head = "  ".join(filter(None, parts)), progress.phase
+        share = seen / max(self.examples, 1)
+        if width is None:
+            return f"{head} {share:.0%}  {text}" if passing else f"{head}  {text}"
+        bar = min(max(width - len(f"{head}   {text}"), 0), 10 if narrow else 20) if passing else 0
+        drawn = f" {'█' * round(bar * share):░<{bar}}" if bar else ""
+        return f"{head}{drawn}  {text}"[:width]
+
+    def _rate(self, seen: int, seconds: float) -> float:
+        """Examples a second, lately."""
+        self._marks.append((seconds, seen))
+        while len(self._marks) > 2 and self._marks[1][0] < seconds - LATELY:
+            self._marks.popleft()
+        since, before = self._marks[0]
+        return (seen - before) / (seconds - since) if seconds > since else 0.0
 
     def close(self) -> None:
         """End the line of a terminal."""
         if self.stream.isatty():
             self.stream.write("\n")
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def _short(number: float) -> str:
+    """Write a number in at most five characters."""
+    for unit in ("", "k", "M", "G"):
+        if number < (9999.5 if not unit else 999.5):
+            return f"{number:,.0f}" if not unit else f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.0f}T"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 class Together:

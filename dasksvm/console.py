@@ -1,6 +1,9 @@
-"""What the command line says."""
+"""What the command line says: facts as a dict, told in lines or as JSON."""
 
+import json
+import math
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +11,13 @@ import click
 
 # Feature names that `info` lists, and classes that a class is taken for.
 SHOWN = 8
+# Clears the line in which a terminal shows progress.
+CLEAR = "\r\x1b[K"
+Facts = dict[str, Any]
 
 
 class Bars:
-    """A progress bar for each phase of an ingest, on standard error."""
+    """A progress bar for each phase of a command, on standard error."""
 
     def __init__(self) -> None:
         self._phase = ""
@@ -36,50 +42,130 @@ class Bars:
             self._bar.render_progress()
 
 
+def in_one_line(text: str) -> str:
+    """Put a text into one line."""
+    return " ".join(text.split())
+
+
 def echo_warning(message: Warning | str, *_: Any) -> None:
     """Show a warning in one line."""
-    click.echo(f"dasksvm: warning: {message}", err=True)
+    click.echo(f"{CLEAR if sys.stderr.isatty() else ''}dasksvm: warning: {in_one_line(str(message))}", err=True)
 
 
-def tell_data(data: Any) -> None:
+def echo_json(facts: Facts) -> None:
+    """Print facts as one JSON object; numbers that JSON does not have are null."""
+    click.echo(json.dumps(_plain(facts), allow_nan=False, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def data_facts(data: Any) -> Facts:
+    """Collect what a data set is."""
+    return {
+        "path": data.path,
+        "origin": data.origin,
+        "rows": data.shape[0],
+        "features": data.shape[1],
+        "dtype": str(data.dtype),
+        "sparse": data.sparse,
+        "nonzeros": data.nonzeros,
+        "classes": data.classes,
+        "class_counts": data.class_counts,
+        "bytes": sum(file.stat().st_size for file in Path(data.path).rglob("*") if file.is_file()),
+        "chunks": len(data.chunks()),
+        "chunk_rows": data.chunk_rows,
+        "shuffled": data.shuffled,
+        "weighted": data.weighted,
+        "scaled": data.scaling is not None,
+        "names": data.names,
+    }
+
+
+def tell_data(facts: Facts) -> None:
     """Say what a data set is."""
-    kept = "sparse, " if data.sparse else ""
-    counts = ", ".join(f"{count:,} {label}" for label, count in zip(data.classes, data.class_counts, strict=True))
-    stored = sum(file.stat().st_size for file in Path(data.path).rglob("*") if file.is_file())
-    density = data.nonzeros / (data.shape[0] * data.shape[1])
-    click.echo(f"data set          {data.path}, from {data.origin}")
-    click.echo(f"rows x features   {data.shape[0]:,} x {data.shape[1]:,} {kept}{data.dtype}, {density:.2%} stored")
+    kept = "sparse, " if facts["sparse"] else ""
+    classes = zip(facts["classes"], facts["class_counts"], strict=True)
+    counts = ", ".join(f"{count:,} {label}" for label, count in classes)
+    rows, width, names = facts["rows"], facts["features"], facts["names"]
+    click.echo(f"data set          {facts['path']}, from {facts['origin']}")
+    density = facts["nonzeros"] / (rows * width)
+    click.echo(f"rows x features   {rows:,} x {width:,} {kept}{facts['dtype']}, {density:.2%} stored")
     click.echo(f"classes           {counts or 'none: the rows have no labels'}")
-    click.echo(f"on disk           {stored / 1e6:,.1f} MB in {len(data.chunks()):,} chunks of {data.chunk_rows:,} rows")
-    click.echo(
-        f"order             {'shuffled' if data.shuffled else 'as in the source: online training wants it shuffled'}"
-    )
-    click.echo(f"weights           {'yes' if data.weighted else 'no'}")
-    click.echo(f"scaled            {'as it comes' if data.scaling is None else 'by an affine map of each feature'}")
-    if data.names:
-        more = "" if len(data.names) <= SHOWN else f", and {len(data.names) - SHOWN:,} more"
-        click.echo(f"features          {', '.join(data.names[:SHOWN])}{more}")
+    chunks = f"{facts['chunks']:,} chunks of {facts['chunk_rows']:,} rows"
+    click.echo(f"on disk           {facts['bytes'] / 1e6:,.1f} MB in {chunks}")
+    order = "shuffled" if facts["shuffled"] else "as in the source: online training wants it shuffled"
+    click.echo(f"order             {order}")
+    click.echo(f"weights           {'yes' if facts['weighted'] else 'no'}")
+    click.echo(f"scaled            {_scaled(facts)}")
+    if names:
+        more = "" if len(names) <= SHOWN else f", and {len(names) - SHOWN:,} more"
+        click.echo(f"features          {', '.join(names[:SHOWN])}{more}")
 
 
-def tell_model(model: Any) -> None:
-    """Say what a model is."""
+def model_facts(model: Any, path: str) -> Facts:
+    """Collect what a model is."""
     import numpy as np
 
     kernel = model.kernel
-    parameters = {"rbf": ("gamma",), "poly": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "coef0")}
-    shown = ", ".join(f"{name}={getattr(kernel, name):g}" for name in parameters.get(kernel.name, ()))
-    bound = np.abs(model.coefficients).max(initial=0.0)
-    count, width = model.support_vectors.shape
-    click.echo(f"kernel            {kernel.name} {shown}")
-    click.echo(f"support vectors   {count:,} of {width:,} features, {model.support_vectors.dtype}")
-    click.echo(f"coefficients      up to {bound:g}; bias {_few(model.intercepts)}")
-    click.echo(f"classes           {', '.join(str(label) for label in model.classes)}")
-    click.echo(f"scaled            {'as it comes' if model.scaling is None else 'by an affine map of each feature'}")
+    used = {"rbf": ("gamma",), "poly": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "coef0")}
+    return {
+        "path": path,
+        "kernel": kernel.name,
+        "kernel_parameters": {name: getattr(kernel, name) for name in used.get(kernel.name, ())},
+        "support_vectors": model.support_vectors.shape[0],
+        "features": model.support_vectors.shape[1],
+        "dtype": str(model.support_vectors.dtype),
+        "largest_coefficient": np.abs(model.coefficients).max(initial=0.0),
+        "intercepts": model.intercepts,
+        "classes": model.classes,
+        "deciders": model.deciders(),
+        "scaled": model.scaling is not None,
+    }
+
+
+def tell_model(facts: Facts) -> None:
+    """Say what a model is."""
+    shown = ", ".join(f"{name}={value:g}" for name, value in facts["kernel_parameters"].items())
+    vectors = f"{facts['support_vectors']:,} of {facts['features']:,} features, {facts['dtype']}"
+    click.echo(f"kernel            {facts['kernel']} {shown}")
+    click.echo(f"support vectors   {vectors}")
+    click.echo(f"coefficients      up to {facts['largest_coefficient']:g}; bias {_few(facts['intercepts'])}")
+    click.echo(f"classes           {', '.join(str(label) for label in facts['classes'])}")
+    click.echo(f"scaled            {_scaled(facts)}")
+
+
+def _scaled(facts: Facts) -> str:
+    return "by an affine map of each feature" if facts["scaled"] else "as it comes"
 
 
 def _few(numbers: Any) -> str:
     more = "" if len(numbers) <= SHOWN else ", ..."
     return ", ".join(f"{number:g}" for number in numbers[:SHOWN]) + more
+
+
+def run_facts(run: Any) -> Facts:
+    """Collect what a training left."""
+    fitted = run.estimator
+    hidden = ("client", "verbose")
+    return {
+        "parameters": {name: value for name, value in fitted.get_params().items() if name not in hidden},
+        "classes": fitted.classes_,
+        "support_vectors": fitted.n_support_.sum(),
+        "support_vectors_by_class": fitted.n_support_,
+        "dual_objective": fitted.dual_objective_,
+        "kernel_evaluations": fitted.kernel_evaluations_,
+        "steps": fitted.n_iter_,
+        "seen": run.history[-1]["seen"],
+        "timings": asdict(run.timings),
+    }
 
 
 def describe(model: Any, data: Any, seconds: float) -> None:
@@ -94,25 +180,46 @@ def describe(model: Any, data: Any, seconds: float) -> None:
         click.echo(f"dual objective    {model.dual_objective_:.4f}, {gap / primal:.2%} below the primal")
 
 
-def tell_errors(model: Any, data: Any) -> None:
-    """Say how often the predictions for a data set are right, and of two classes how well the decision values order the rows."""
+def error_facts(model: Any, data: Any) -> Facts:
+    """Collect how often the predictions for a data set are right, and of two classes how well decision values order the rows."""
     import numpy as np
 
     from dasksvm.metrics import break_even, geometric_mean
     from dasksvm.prediction import judge
 
     table, positive, decision = judge(model, data)
-    wrong = table.sum() - table.trace()
-    width = max(len(str(label)) for label in model.classes)
-    click.echo(f"test error        {wrong / table.sum():.2%} ({wrong} of {table.sum()})")
-    if 0 < np.count_nonzero(positive) < len(positive):
+    wrong, rows = int(table.sum() - table.trace()), int(table.sum())
+    ordered = 0 < np.count_nonzero(positive) < len(positive)
+    auc = None
+    if ordered:
         from sklearn.metrics import roc_auc_score
 
-        click.echo(f"area under ROC    {roc_auc_score(positive, decision):.4f}")
-        click.echo(f"break-even        {break_even(positive, decision):.2%} precision and recall of {model.classes[1]}")
-    click.echo(f"g-means           {geometric_mean(table):.2%}, the geometric mean of the classes' accuracies")
-    for code, (label, row) in enumerate(zip(model.classes, table, strict=True)):
+        auc = float(roc_auc_score(positive, decision))
+    return {
+        "error": wrong / rows,
+        "wrong": wrong,
+        "rows": rows,
+        "classes": model.classes,
+        "confusion": table,
+        "auc": auc,
+        "break_even": break_even(positive, decision) if ordered else None,
+        "g_means": geometric_mean(table),
+    }
+
+
+def tell_errors(facts: Facts) -> None:
+    """Say how often the predictions for a data set are right."""
+    import numpy as np
+
+    classes, table = facts["classes"], facts["confusion"]
+    width = max(len(str(label)) for label in classes)
+    click.echo(f"test error        {facts['error']:.2%} ({facts['wrong']} of {facts['rows']})")
+    if facts["auc"] is not None:
+        click.echo(f"area under ROC    {facts['auc']:.4f}")
+        click.echo(f"break-even        {facts['break_even']:.2%} precision and recall of {classes[1]}")
+    click.echo(f"g-means           {facts['g_means']:.2%}, the geometric mean of the classes' accuracies")
+    for code, (label, row) in enumerate(zip(classes, table, strict=True)):
         most = [at for at in np.argsort(-row, kind="stable")[:SHOWN] if row[at] or len(row) == 2]
         order = sorted(most) if len(row) == 2 else [code, *(at for at in most if at != code)]
-        cells = "  ".join(f"{row[at]:4d} as {model.classes[at]}" for at in order)
+        cells = "  ".join(f"{row[at]:4d} as {classes[at]}" for at in order)
         click.echo(f"  {label!s:>{width}}: {cells}")

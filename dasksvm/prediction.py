@@ -14,23 +14,31 @@ from dasksvm.solver.features import Ints
 TOGETHER = 16
 
 
-def blocks(model: KernelModel, data: Dataset) -> Iterator[tuple[Ints, NDArray[Any], NDArray[np.float64]]]:
-    """Yield the rows in the source, the labels and the decision values, of shape (m, P), of each chunk, in order.
+class Predicted(NamedTuple):
+    """Predictions for m rows: their rows in the source and class numbers, shape (m,), and decision values, shape (m, P)."""
+
+    rows: Ints
+    codes: Ints
+    values: NDArray[np.float64]
+
+
+def blocks(model: KernelModel, data: Dataset, together: int = TOGETHER) -> Iterator[Predicted]:
+    """Yield the predictions for so many chunks at a time, in order.
 
     Parameters
     ----------
     model : KernelModel
     data : Dataset
+    together : int, default=16
     """
     from dask.base import compute
 
-    lazy = model.decision_function(data.as_dask()[0])
-    start, parts = 0, lazy.numblocks[0]
-    for at in range(0, parts, TOGETHER):
-        for values in compute(*(lazy.blocks[part] for part in range(at, min(at + TOGETHER, parts)))):
-            rows = data.source_rows(np.arange(start, start + len(values)))
-            yield rows, model.classes[model.codes(values)], values
-            start += len(values)
+    parts = model.decision_function(data.as_dask()[0]).to_delayed()[:, 0]
+    start = 0
+    for at in range(0, len(parts), together):
+        values = np.concatenate(compute(*parts[at : at + together]))
+        yield Predicted(data.source_rows(np.arange(start, start + len(values))), model.codes(values), values)
+        start += len(values)
 
 
 class Judged(NamedTuple):

@@ -11,9 +11,11 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dasksvm"
 LAYERS = [
     ["cli", "__main__"],
+    ["commands"],
     ["console", "labelling"],
     ["estimators"],
     ["runtime", "local"],
+    ["predictionfile"],
     ["prediction"],
     ["data", "model", "modelfile", "callbacks", "snapshots"],
     ["config", "arrayfile", "blas", "metrics", "timings", "workspaces"],

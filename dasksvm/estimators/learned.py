@@ -196,7 +196,9 @@ class LearnedClassifier(KernelClassifier):
         self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher], keeping: Keeping | None = None
     ) -> tuple[Learner, list[dict[str, Any]], Timings]:
         """Run a learner that has been fed, here or on a cluster."""
-        history, lines = History(), ProgressLines(len(learner.order))
+        settings = learner.settings
+        planned = min(len(learner.order) * max(settings.epochs, 1), settings.max_examples)
+        history, lines = History(), ProgressLines(planned, learner.seen)
         watchers: list[Watcher] = [history, *callbacks]
         if self.max_time is not None:
             watchers.append(TimeBudget(float(self.max_time)))
@@ -205,8 +207,8 @@ class LearnedClassifier(KernelClassifier):
         held_out = [watcher for watcher in callbacks if isinstance(watcher, HeldOut)]
         for each in held_out:
             each.begin(self.n_features_in_, self.classes_)
-        looks = Shown(held_out, history, partial(self._model, learner.settings.kernel, examples.form))
-        kept = None if keeping is None else keeping(learner.settings, examples, self.random_state is not None)
+        looks = Shown(held_out, history, partial(self._model, settings.kernel, examples.form))
+        kept = None if keeping is None else keeping(settings, examples, self.random_state is not None)
         with self._cluster(examples.source) as cluster:
             if cluster is None:
                 executor = LocalExecutor(learner, examples, config.threads())

@@ -1,0 +1,90 @@
+"""What the commands share: where the work is done, values with units, output for programs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
+
+
+def cluster_options(command: Command) -> Command:
+    """Add the options that say where the work is done: `workers`, `scheduler`, `scheduler_file`, as `connected` takes them."""
+    command = click.option(
+        "--scheduler-file", type=click.Path(exists=True, dir_okay=False), help="Of a running cluster."
+    )(command)
+    command = click.option("--scheduler", metavar="ADDRESS", help="Of a running cluster.")(command)
+    return click.option("--workers", type=click.IntRange(0), help="Processes to start on this machine; 0: none.")(
+        command
+    )
+
+
+@contextmanager
+def connected(workers: int | None, scheduler: str | None, scheduler_file: str | None) -> Iterator[Any]:
+    """Give a client of the cluster that the options name, or None for this process."""
+    if sum(option is not None for option in (workers, scheduler, scheduler_file)) > 1:
+        raise click.UsageError("--workers, --scheduler and --scheduler-file exclude each other.")
+    from dasksvm import runtime
+
+    with runtime.opened(workers or 0, scheduler, scheduler_file) as client:
+        if client is not None:
+            click.echo(f"cluster {client.scheduler.address}, dashboard {client.dashboard_link}", err=True)
+        yield client
+
+
+class NumberOr(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A number, or one of some words.
+
+    Parameters
+    ----------
+    kind : type
+        int or float.
+    words : str
+    """
+
+    name = "number"
+
+    def __init__(self, kind: type, *words: str) -> None:
+        self.kind = kind
+        self.words = words
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """Name what may stand here."""
+        return "|".join(("NUMBER", *self.words))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a value."""
+        if value in self.words:
+            return value
+        try:
+            return self.kind(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor {' nor '.join(self.words)}.", param, ctx)
+
+
+class Seconds(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A time as Dask writes it: "30s", "5 min", or plain seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read a time."""
+        from dask.utils import parse_timedelta
+
+        try:
+            seconds = float(parse_timedelta(value))
+        except (ValueError, KeyError):
+            self.fail(f"{value!r} is no time, as 30s, 5 min or plain seconds are.", param, ctx)
+        if not 0.0 < seconds < float("inf"):
+            self.fail(f"{value!r} is no time above 0.", param, ctx)
+        return seconds
+
+
+def check_folder(path: str) -> None:
+    """Raise FileNotFoundError where the folder of a file to be written does not exist."""
+    if not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: its folder does not exist.")

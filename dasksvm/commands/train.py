@@ -1,0 +1,78 @@
+"""`dasksvm train`."""
+
+import time
+from typing import Any
+
+import click
+
+from dasksvm.commands.shared import Seconds, as_json, check_folder, cluster_options, connected
+from dasksvm.commands.solvers import estimator_of, solver_options
+from dasksvm.console import describe, echo_json, run_facts
+
+ENDED_EARLY = 3
+
+
+@click.command()
+@click.argument("data", type=click.Path(exists=True, file_okay=False))
+@click.argument("model", type=click.Path(dir_okay=False))
+@solver_options
+@click.option("--checkpoint", type=click.Path(file_okay=False), help="Folder for snapshots of the run.")
+@click.option("--every", type=Seconds(), help="Time between two snapshots: 30s, 5 min, seconds.")
+@click.option("--resume", is_flag=True, help="Go on from the newest snapshot, if there is one.")
+@cluster_options
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+@as_json
+def train(
+    data: str,
+    model: str,
+    checkpoint: str | None,
+    every: float | None,
+    resume: bool,
+    workers: int | None,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train on the data set DATA and write MODEL, which is replaced.
+
+    The exit code is 3 when a budget (--max-time, --max-examples, --max-support) ended the run before it was done; MODEL then is
+    what it came to.
+    """
+    from dasksvm import Dataset
+    from dasksvm import train as run_training
+
+    keeping = snapshots(checkpoint, every, resume)
+    found = Dataset.open(data).needs_labels()
+    check_folder(model)
+    estimator = estimator_of(options, found.classes.tolist()).set_params(verbose=0 if quiet else 1)
+    with connected(workers, scheduler, scheduler_file) as client:
+        start = time.perf_counter()
+        run = run_training(found, estimator, client=client, **keeping)
+        run.model.save(model)
+        seconds, stopped = time.perf_counter() - start, ended_early(run)
+        if as_json:
+            about = {"solver": options["solver"], "data": data, "model": model, "seconds": seconds, "stopped": stopped}
+            echo_json(about | run_facts(run))
+        else:
+            describe(run.estimator, None, seconds)
+            click.echo(run.timings.told())
+            if stopped:
+                click.echo("a budget ended the run early")
+    if stopped:
+        click.get_current_context().exit(ENDED_EARLY)
+
+
+def snapshots(checkpoint: str | None, every: float | None, resume: bool) -> dict[str, Any]:
+    """Give what `train` takes for snapshots of a run, nothing where there are none."""
+    if checkpoint is not None:
+        return {"checkpoint": checkpoint, "every": every, "resume": resume}
+    if every is not None or resume:
+        raise click.UsageError(f"{'--resume' if resume else '--every'} needs --checkpoint.")
+    return {}
+
+
+def ended_early(run: Any) -> bool:
+    """Tell whether a budget ended a run before it was done."""
+    return any(part.stopped for part in getattr(run.estimator, "_running", ())[:1])  # TODO(lead): return run.stopped
