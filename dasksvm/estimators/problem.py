@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.class_weight import compute_class_weight
 
 from dasksvm.data.chunked import is_dask
 from dasksvm.data.sources import Labels, MemoryLabels, Source
@@ -43,7 +42,13 @@ def boxes_of(classes: NDArray[Any], C: float, class_weight: dict[Any, float] | N
     """Fold C and the weight of each class into one box a class."""
     if class_weight is None:
         return np.full(len(classes), float(C))
-    return float(C) * np.asarray(compute_class_weight(class_weight, classes=classes, y=classes), np.float64)
+    # scikit-learn's `compute_class_weight` takes the label "1" for the number 1.
+    known = classes.tolist()
+    missing = [label for label in known if label not in class_weight]
+    strange = [label for label in class_weight if label not in known]
+    if missing and strange:
+        raise ValueError(f"The classes {missing!r} are not in class_weight, which has {strange!r}.")
+    return float(C) * np.array([class_weight.get(label, 1.0) for label in known], np.float64)
 
 
 def in_memory(source: Source, y: NDArray[Any], classes: NDArray[Any], sample_weight: Any) -> Problem:
