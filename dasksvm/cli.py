@@ -3,6 +3,7 @@
 0: done. 2: usage. 3: a budget ended a training early. 4: failed. 130: interrupted.
 """
 
+import select
 import sys
 import traceback
 import warnings
@@ -67,12 +68,10 @@ class OneLine(click.Group):
 
 def _unheard() -> bool:
     """Tell whether nobody reads what is said any more; click then ends quietly."""
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BrokenPipeError:
-        return True
-    return False
+    readers = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        readers.register(stream, 0)
+    return any(event & select.POLLERR for _, event in readers.poll(0))
 
 
 def _told(error: Exception) -> str:

@@ -171,7 +171,7 @@ def run_facts(run: Any) -> Facts:
 def describe(model: Any, data: Any, seconds: float) -> None:
     """Say what a training left."""
     counts = ", ".join(f"{count} {label}" for label, count in zip(model.classes_, model.n_support_, strict=True))
-    click.echo(f"\ntrained in {seconds:.2f} s with {model.kernel_evaluations_:,} kernel values")
+    click.echo(f"trained in {seconds:.2f} s with {model.kernel_evaluations_:,} kernel values")
     click.echo(f"support vectors   {model.n_support_.sum()} ({counts})")
     if data is None:
         click.echo(f"dual objective    {model.dual_objective_:.4f}")

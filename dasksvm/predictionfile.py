@@ -52,7 +52,7 @@ def write(model: KernelModel, data: Dataset, out: str, *, threads: int, watch: W
     together = max(TOGETHER, 2 * threads)
     small = len(data) * (2 + len(model.intercepts)) * 8 <= SORTED_BYTES
     ordered = not data.shuffled or small
-    with _whole(Path(out)) as part:
+    with _whole(Path(out).absolute()) as part:
         if out.endswith(".zarr") and (not data.shuffled or not small):
             counts = _write_chunks(model, data, part, together, watch)
         else:
@@ -68,7 +68,7 @@ def _whole(out: Path) -> Iterator[Path]:
     """Give a path beside another, whose name it gets when all is written."""
     if out.exists():
         raise FileExistsError(f"{out} is there already.")
-    if not out.absolute().parent.is_dir():
+    if not out.parent.is_dir():
         raise FileNotFoundError(f"{out} cannot be written: its folder does not exist.")
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from dasksvm.commands.shared import as_json, cluster_options, connected
+from dasksvm.commands.shared import as_json, cluster_options, connected, data_set
 from dasksvm.console import Bars, echo_json, error_facts, tell_errors
 
 
@@ -29,12 +29,12 @@ def predict(
     Columns: the row in the source, the label, the decision values. The rows are in the order of the source as far as memory
     allows, else as DATA has them; what is said at the end tells which.
     """
-    from dasksvm import Dataset, load
+    from dasksvm import load
     from dasksvm.predictionfile import SUFFIXES, write
 
     if not out.endswith(SUFFIXES):
         raise click.UsageError(f"OUT must end with {', '.join(SUFFIXES)}. Got {out!r} instead.")
-    found, trained = Dataset.open(data), load(model)
+    found, trained = data_set(data), load(model)
     start = time.perf_counter()
     with connected(workers, scheduler, scheduler_file) as client, Bars() as bars:
         written = write(trained, found, out, threads=_threads(client), watch=bars)
@@ -62,9 +62,9 @@ def evaluate(
     data: str, model: str, workers: int | None, scheduler: str | None, scheduler_file: str | None, as_json: bool
 ) -> None:
     """Compare the predictions of MODEL for DATA with its labels."""
-    from dasksvm import Dataset, load
+    from dasksvm import load
 
-    found, trained = Dataset.open(data), load(model)
+    found, trained = data_set(data), load(model)
     with connected(workers, scheduler, scheduler_file):
         facts = error_facts(trained, found)
     if as_json:

@@ -1,5 +1,6 @@
 """What the commands share: where the work is done, values with units, output for programs."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,12 +77,20 @@ class Seconds(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         from dask.utils import parse_timedelta
 
         try:
-            seconds = float(parse_timedelta(value))
+            # Dask knows m and minutes.
+            seconds = float(parse_timedelta(re.sub(r"mins?$", "m", value) if isinstance(value, str) else value))
         except (ValueError, KeyError):
             self.fail(f"{value!r} is no time, as 30s, 5 min or plain seconds are.", param, ctx)
         if not 0.0 < seconds < float("inf"):
             self.fail(f"{value!r} is no time above 0.", param, ctx)
         return seconds
+
+
+def data_set(path: str) -> Any:
+    """Open a data set by a path that workers in other folders find too."""
+    from dasksvm import Dataset
+
+    return Dataset.open(Path(path).absolute())
 
 
 def check_folder(path: str) -> None:

@@ -69,7 +69,7 @@ def solver_options(command: Command) -> Command:
             "-w",
             "--weight",
             "weights",
-            type=(str, click.FloatRange(0, min_open=True)),
+            type=(str, click.FloatRange(0)),
             multiple=True,
             metavar="LABEL WEIGHT",
             help="Multiplies C for a class.",

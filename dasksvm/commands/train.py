@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from dasksvm.commands.shared import Seconds, as_json, check_folder, cluster_options, connected
+from dasksvm.commands.shared import Seconds, as_json, check_folder, cluster_options, connected, data_set
 from dasksvm.commands.solvers import estimator_of, solver_options
 from dasksvm.console import describe, echo_json, run_facts
 
@@ -40,11 +40,10 @@ def train(
     The exit code is 3 when a budget (--max-time, --max-examples, --max-support) ended the run before it was done; MODEL then is
     what it came to.
     """
-    from dasksvm import Dataset
     from dasksvm import train as run_training
 
     keeping = snapshots(checkpoint, every, resume)
-    found = Dataset.open(data).needs_labels()
+    found = data_set(data).needs_labels()
     check_folder(model)
     estimator = estimator_of(options, found.classes.tolist()).set_params(verbose=0 if quiet else 1)
     with connected(workers, scheduler, scheduler_file) as client:

@@ -209,17 +209,19 @@ class LearnedClassifier(KernelClassifier):
             each.begin(self.n_features_in_, self.classes_)
         looks = Shown(held_out, history, partial(self._model, settings.kernel, examples.form))
         kept = None if keeping is None else keeping(settings, examples, self.random_state is not None)
-        with self._cluster(examples.source) as cluster:
-            if cluster is None:
-                executor = LocalExecutor(learner, examples, config.threads())
-                timings = executor.run(Together(watchers), looks, None if kept is None else Snapshots(kept))
-                learner = executor.learner
-            else:
-                from dasksvm import runtime
+        try:
+            with self._cluster(examples.source) as cluster:
+                if cluster is None:
+                    executor = LocalExecutor(learner, examples, config.threads())
+                    timings = executor.run(Together(watchers), looks, None if kept is None else Snapshots(kept))
+                    learner = executor.learner
+                else:
+                    from dasksvm import runtime
 
-                learner, timings = runtime.run(cluster, learner, examples, Together(watchers), looks, kept)
-        if self.verbose:
-            lines.close()
+                    learner, timings = runtime.run(cluster, learner, examples, Together(watchers), looks, kept)
+        finally:
+            if self.verbose:
+                lines.close()
         return learner, history.entries, timings
 
     def _cluster(self, source: Source) -> Any:

@@ -1,0 +1,244 @@
+"""`dasksvm train`: options that become an estimator, snapshots, budgets, progress."""
+
+import io
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from fcntl import ioctl
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dasksvm
+from dasksvm import SMOSVC, Dataset, LaSVC, load
+from dasksvm.callbacks import ProgressLines
+from dasksvm.commands import ingest, solvers
+from dasksvm.commands.train import ended_early
+from dasksvm.data.readers import FORMATS
+from dasksvm.data.statistics import SCALES
+from dasksvm.solver.kernels import KERNELS
+from dasksvm.solver.messages import Progress
+from dasksvm.solver.selection import CRITERIA
+from tests.helpers import blobs
+from tests.test_cli import call
+
+OF_THE_COMMAND = {"verbose", "client"}
+
+
+@pytest.fixture
+def data(tmp_path):
+    X, y = blobs(400)
+    return Dataset.create(tmp_path / "data.zarr", X, y, chunk_rows=90, random_state=0)
+
+
+def trained(data, *options):
+    """The parameters that a command trained with."""
+    model = Path(data.path).parent / "model"
+    result = call("train", data.path, model, *options, "--json", "-q")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return json.loads(result.stdout)["parameters"]
+
+
+def test_choices_are_those_of_the_library():
+    assert (ingest.FORMATS, ingest.SCALES) == (FORMATS, SCALES)
+    assert (set(solvers.KERNELS), set(solvers.CRITERIA)) == (set(KERNELS), set(CRITERIA))
+
+
+@pytest.mark.parametrize("name", solvers.SOLVERS)
+def test_every_parameter_can_be_given(name, data):
+    """With the value that it has anyway, but for a few that are quick to see."""
+    kind = getattr(dasksvm, solvers.SOLVERS[name])
+    values = kind().get_params() | {"C": 2.0, "gamma": 0.25, "random_state": 7, "class_weight": "balanced"}
+    options = ["--solver", name]
+    for parameter, value in values.items():
+        if parameter in solvers.OPTIONS:
+            options += [] if value is None else [solvers.flag_of(parameter), value]
+        elif parameter == "random_state":
+            options += ["--seed", value]
+        elif parameter == "class_weight":
+            options += ["--class-weight", value]
+        elif parameter not in OF_THE_COMMAND:
+            options += ["--set", f"{parameter}={value if isinstance(value, str) else json.dumps(value)}"]
+    expected = {parameter: value for parameter, value in values.items() if parameter not in OF_THE_COMMAND}
+    assert trained(data, *options) == expected
+
+
+def test_letters_of_libsvm(data):
+    letters = ("-c", 3, "-t", 1, "-g", 0.5, "-d", 2, "-r", 1, "-e", 0.01, "-m", 50, "-w1", 5, "-w", "-1", 0.5)
+    found = trained(data, *letters)
+    expected = {"C": 3, "kernel": "poly", "gamma": 0.5, "degree": 2, "coef0": 1, "tol": 0.01, "cache_size": 50}
+    assert {name: found[name] for name in expected} == expected
+    assert found["class_weight"] == {"1": 5, "-1": 0.5}
+    assert [trained(data, "-t", number)["kernel"] for number in (0, 2)] == ["linear", "rbf"]
+
+
+def test_weights_of_classes_are_for_labels_as_they_are_written(tmp_path):
+    X, y = blobs(200)
+    for labels, written in ((np.where(y > 0, "1", "b"), "1"), (np.where(y > 0, 1.0, 2.0), "1")):
+        data = Dataset.create(tmp_path / f"{labels.dtype}.zarr", X, labels, random_state=0)
+        trained(data, "-w", written, 4)
+        weighted = LaSVC(class_weight={labels[y > 0][0]: 4.0}, random_state=0).fit(data)
+        assert np.array_equal(load(tmp_path / "model").coefficients, weighted.dual_coef_)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--gamma big", "neither a number nor scale nor auto"),
+        ("-t 4", "'4' is not one of"),
+        ("-c -1", "'C' parameter"),
+        ("--max-support 1", "'max_support' parameter"),
+        ("--max-time soon", "no time"),
+        ("--max-time 0", "no time above 0"),
+        ("--solver smosvc --epochs 2", "SMOSVC has no --epochs"),
+        ("--solver trackingsvc -e 0.1", "TrackingSVC has no --tol"),
+        ("--solver multiclasssvc --decision-function-shape ovo", "MulticlassSVC has no --decision-function-shape"),
+        ("--set variant=nc", "LaSVC has delta_max, finish, reprocess, second_order."),
+        ("--set C=1", "option of its own"),
+        ("--set client=a", "option of its own"),
+        ("--set finish", "NAME=VALUE"),
+        ("--set reprocess=2 --set reprocess=3", "twice"),
+        ("--set reprocess=much", "'reprocess' parameter"),
+        ("-w 3 1", "the classes are -1, 1"),
+        ("-w 1 1 -w 1.0 2", "has a weight already"),
+        ("-w 1 -2", "not in the range"),
+        ("-w 1 2 --class-weight balanced", "exclude each other"),
+        ("--every 30s", "--every needs --checkpoint"),
+        ("--resume", "--resume needs --checkpoint"),
+    ],
+)
+def test_what_does_not_fit_is_a_usage_error(options, told, data, tmp_path):
+    result = call("train", data.path, tmp_path / "model", *options.split())
+    assert result.exit_code == 2, result.output
+    assert told in " ".join(result.stderr.split())
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(("written", "seconds"), [("30s", 30), ("5 min", 300), ("90", 90), ("0.5", 0.5), ("1h", 3600)])
+def test_times_as_dask_writes_them(written, seconds, data):
+    assert trained(data, "--max-time", written)["max_time"] == seconds
+
+
+def test_snapshots_are_passed_on(data, tmp_path, monkeypatch):
+    run, given = dasksvm.train(data, LaSVC(random_state=0)), []
+
+    def spy(data, estimator, client=None, **more):
+        given.append(more)
+        return run
+
+    monkeypatch.setattr("dasksvm.estimators.training.train", spy)
+    keep = ("--checkpoint", tmp_path / "kept")
+    for options in ((), keep, (*keep, "--every", "5 min", "--resume")):
+        assert call("train", data.path, tmp_path / "model", *options).exit_code == 0
+    folder = str(tmp_path / "kept")
+    assert given == [
+        {},
+        {"checkpoint": folder, "every": None, "resume": False},
+        {"checkpoint": folder, "every": 300.0, "resume": True},
+    ]
+
+
+def test_a_budget_that_ends_a_run_is_told(data, tmp_path):
+    model = tmp_path / "model"
+    result = call("train", data.path, model, "--max-support", 20)
+    assert result.exit_code == 3
+    assert "a budget ended the run early" in result.stdout
+    assert load(model).support_vectors.shape[0] >= 10
+    result = call("train", data.path, model, "--max-support", 20, "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)["stopped"] is True
+    assert not ended_early(dasksvm.train(data, SMOSVC()))
+
+
+# Progress
+
+
+def moment(phase, seen, delta=(0.5,), measure="delta", members=1234, epoch=0):
+    delta = np.array(delta)
+    return Progress(phase, epoch, seen, members, 10, delta, delta, 100, measure)
+
+
+def test_a_line_tells_where_a_run_stands():
+    lines = ProgressLines(10_000, 100, io.StringIO())
+    assert lines.line(moment("seeding", 100), 30) == "seeding  1,234 members  δ 0.5  30.0 s"
+    # What came before the first line is no measure: the first batch waits until all is compiled.
+    assert lines.line(moment("online", 150), 40) == "online 0%  50 seen  1,234 members  δ 0.5  40.0 s"
+    told = "online 25%  2,500 seen, 2,450 rows/s  122k members  gap 12  41.0 s, 3.1 s left"
+    assert lines.line(moment("online", 2600, (3.0, 12.3, 0.1), "gap", 121_989), 41) == told
+    # The rate is that of the last ten seconds.
+    told = "online 50%  5,000 seen, 50 rows/s  1,234 members  δ 0.5  1:31, 1:40 left"
+    lines.line(moment("online", 4600), 81)
+    assert lines.line(moment("online", 5100), 91) == told
+    for phase in ("finishing", "checking"):
+        assert lines.line(moment(phase, 10_100), 3700) == f"{phase}  10k seen  1,234 members  δ 0.5  1:01:40"
+    # Another pass than those that are made for sure, which may be short.
+    assert lines.line(moment("online", 10_200, epoch=1), 99) == (
+        "online  epoch 2  10.1k seen  1,234 members  δ 0.5  1:39"
+    )
+    assert lines.line(moment("done", 10_100), 200) == "done  10k seen, 50 rows/s  1,234 members  δ 0.5  3:20"
+
+
+@pytest.mark.parametrize("width", [40, 79, 120])
+def test_a_line_fits_the_terminal(width):
+    lines = ProgressLines(10_000_000, 0, io.StringIO())
+    for seen, seconds in ((0, 1.0), (1_234_567, 5000.0), (4_500_000, 50_000.0)):
+        for phase in ("online", "finishing", "done"):
+            line = lines.line(moment(phase, seen, (1.2e-7,), "gap", 121_989, epoch=1), seconds, width)
+            assert len(line) <= width
+    lines.line(moment("online", 0), 1.0, width)
+    line = lines.line(moment("online", 5_000_000), 600.0, width)
+    if width > 40:
+        assert line.count("█") == line.count("░") == {79: 5, 120: 10}[width]
+        assert line.endswith("  10:00, 9:59 left")
+
+
+def test_progress_in_a_terminal_and_in_a_pipe(data, tmp_path):
+    command = [sys.executable, "-m", "dasksvm", "train", data.path, str(tmp_path / "model"), "--epochs", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in done.stderr.splitlines()][-1] == "done"
+    assert "\r" not in done.stderr
+    assert done.stdout.startswith("trained in")
+    ours, its = pty.openpty()
+    ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=its) as found:
+        os.close(its)
+        shown = b""
+        while part := read(ours):
+            shown += part
+    assert found.returncode == 0
+    drawn = shown.decode().replace("\r\n", "\n").split("\r\x1b[K")
+    assert drawn[0] == ""
+    assert all(len(line) < 80 for line in drawn)
+    assert drawn[-1].startswith("done  1,200 seen")
+    assert drawn[-1].endswith(" s\n")
+
+
+def read(terminal):
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # the other side is closed
+        return b""
+
+
+def test_an_error_does_not_stand_in_the_line_of_progress(data, tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    def fail(progress, seconds):
+        raise SimpleError("full")
+
+    class SimpleError(Exception):
+        pass
+
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with pytest.raises(SimpleError):
+        dasksvm.train(data, LaSVC(verbose=1), callbacks=[fail])
+    assert stream.getvalue().endswith("\n")
