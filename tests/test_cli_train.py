@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 import dasksvm
-from dasksvm import SMOSVC, Dataset, LaSVC, load
+from dasksvm import Dataset, LaSVC, load
 from dasksvm.callbacks import ProgressLines
 from dasksvm.commands import ingest, solvers
-from dasksvm.commands.train import ended_early
 from dasksvm.data.readers import FORMATS
 from dasksvm.data.statistics import SCALES
 from dasksvm.solver.kernels import KERNELS
@@ -144,16 +143,28 @@ def test_snapshots_are_passed_on(data, tmp_path, monkeypatch):
     ]
 
 
-def test_a_budget_that_ends_a_run_is_told(data, tmp_path):
+@pytest.mark.parametrize(
+    "budget",
+    ["--max-support 20", "--max-examples 90", "--max-time 1us --epochs 50", "--max-time 1us --solver smosvc"],
+)
+def test_a_budget_that_ends_a_run_is_told(budget, data, tmp_path):
     model = tmp_path / "model"
-    result = call("train", data.path, model, "--max-support", 20)
+    result = call("train", data.path, model, *budget.split())
     assert result.exit_code == 3
     assert "a budget ended the run early" in result.stdout
-    assert load(model).support_vectors.shape[0] >= 10
-    result = call("train", data.path, model, "--max-support", 20, "--json")
+    assert len(load(model).classes) == 2
+    result = call("train", data.path, model, *budget.split(), "--json")
     assert result.exit_code == 3
     assert json.loads(result.stdout)["stopped"] is True
-    assert not ended_early(dasksvm.train(data, SMOSVC()))
+
+
+def test_a_run_goes_on_from_its_snapshots(data, tmp_path):
+    model, keep = tmp_path / "model", ("--checkpoint", tmp_path / "kept", "--every", "1us", "--epochs", 3)
+    assert call("train", data.path, model, *keep, "--max-time", "1us").exit_code == 3
+    assert call("train", data.path, model, *keep).exit_code == 4
+    assert call("train", data.path, model, *keep, "--resume").exit_code == 0
+    whole = LaSVC(epochs=3, random_state=0).fit(data)
+    assert np.array_equal(load(model).coefficients, whole.dual_coef_)
 
 
 # Progress

@@ -50,16 +50,22 @@ def train(
         start = time.perf_counter()
         run = run_training(found, estimator, client=client, **keeping)
         run.model.save(model)
-        seconds, stopped = time.perf_counter() - start, ended_early(run)
+        seconds = time.perf_counter() - start
         if as_json:
-            about = {"solver": options["solver"], "data": data, "model": model, "seconds": seconds, "stopped": stopped}
+            about = {
+                "solver": options["solver"],
+                "data": data,
+                "model": model,
+                "seconds": seconds,
+                "stopped": run.stopped,
+            }
             echo_json(about | run_facts(run))
         else:
             describe(run.estimator, None, seconds)
             click.echo(run.timings.told())
-            if stopped:
+            if run.stopped:
                 click.echo("a budget ended the run early")
-    if stopped:
+    if run.stopped:
         click.get_current_context().exit(ENDED_EARLY)
 
 
@@ -70,8 +76,3 @@ def snapshots(checkpoint: str | None, every: float | None, resume: bool) -> dict
     if every is not None or resume:
         raise click.UsageError(f"{'--resume' if resume else '--every'} needs --checkpoint.")
     return {}
-
-
-def ended_early(run: Any) -> bool:
-    """Tell whether a budget ended a run before it was done."""
-    return any(part.stopped for part in getattr(run.estimator, "_running", ())[:1])  # TODO(lead): return run.stopped
