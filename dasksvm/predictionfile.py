@@ -57,9 +57,8 @@ def write(model: KernelModel, data: Dataset, out: str, *, threads: int, watch: W
             counts = _write_chunks(model, data, part, together, watch)
         else:
             table = _watched(blocks(model, data, together), len(data), watch)
-            counts = WRITERS[Path(out).suffix](
-                part, model, data, _in_order(table) if data.shuffled and small else table
-            )
+            table = _in_order(table, _step(data)) if data.shuffled and small else table
+            counts = WRITERS[Path(out).suffix](part, model, data, table)
     return Written(counts, ordered)
 
 
@@ -92,11 +91,13 @@ def _watched(table: Iterator[Predicted], rows: int, watch: Watch) -> Iterator[Pr
         watch("predicting", done, done / rows)
 
 
-def _in_order(table: Iterator[Predicted]) -> Iterator[Predicted]:
-    """Bring all rows into the order of the source."""
+def _in_order(table: Iterator[Predicted], step: int) -> Iterator[Predicted]:
+    """Bring all rows into the order of the source, and yield so many at a time."""
     rows, codes, values = (np.concatenate(column) for column in zip(*table, strict=True))
     order = np.argsort(rows)
-    yield Predicted(rows[order], codes[order], values[order])
+    for start in range(0, len(order), step):
+        some = order[start : start + step]
+        yield Predicted(rows[some], codes[some], values[some])
 
 
 def _names(model: KernelModel) -> list[str]:
@@ -140,10 +141,13 @@ def _write_parquet(part: Path, model: KernelModel, data: Dataset, table: Iterato
 
 def _write_zarr(part: Path, model: KernelModel, data: Dataset, table: Iterator[Predicted]) -> Ints:
     arrays = _arrays(part, model, data, "source")
-    (block,) = table
-    for array, column in zip(arrays, block, strict=True):
-        array[:] = column
-    return _count(model, block.codes)
+    counts, start = np.zeros(len(model.classes), np.int64), 0
+    for block in table:
+        for array, column in zip(arrays, block, strict=True):
+            array[start : start + len(column)] = column
+        start += len(block.rows)
+        counts += _count(model, block.codes)
+    return counts
 
 
 WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".zarr": _write_zarr}
@@ -156,7 +160,7 @@ def _write_chunks(model: KernelModel, data: Dataset, part: Path, together: int, 
 
     _arrays(part, model, data, "stored" if data.shuffled else "source")
     values = model.decision_function(data.as_dask()[0]).to_delayed()[:, 0]
-    each = _chunks_of_a_task(data)
+    each = -(-_step(data) // data.chunk_rows)
     shared = delayed((str(part), model, data), pure=True, traverse=False)
     tasks = [
         delayed(_put)(shared, at * data.chunk_rows, list(values[at : at + each])) for at in range(0, len(values), each)
@@ -170,9 +174,9 @@ def _write_chunks(model: KernelModel, data: Dataset, part: Path, together: int, 
     return counts
 
 
-def _chunks_of_a_task(data: Dataset) -> int:
-    """Chunks of rows in a chunk of the new arrays: as in those of the labels."""
-    return max(data.column_rows // data.chunk_rows, 1)
+def _step(data: Dataset) -> int:
+    """Rows of a chunk of the new arrays, which are whole chunks of the data: as in those of the labels."""
+    return min(data.column_rows, len(data))
 
 
 def _arrays(part: Path, model: KernelModel, data: Dataset, order: str) -> tuple[Any, Any, Any]:
@@ -180,7 +184,7 @@ def _arrays(part: Path, model: KernelModel, data: Dataset, order: str) -> tuple[
 
     group = zarr.open_group(str(part), mode="w")
     rows, problems = len(data), len(model.intercepts)
-    step = min(data.chunk_rows * _chunks_of_a_task(data), rows)
+    step = _step(data)
     row = group.create_array("row", shape=(rows,), chunks=(step,), dtype=np.int64)
     kind = np.min_scalar_type(len(model.classes) - 1)
     label = group.create_array("label", shape=(rows,), chunks=(step,), dtype=kind)
