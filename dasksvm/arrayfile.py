@@ -23,7 +23,7 @@ MARK = b"dasksvm\n"
 # Where the table is, how long it is, its checksum; the mark follows.
 TAIL = struct.Struct("<QQI")
 # Booleans, numbers and text; what an attribute of Python could be is not among them.
-TYPES = re.compile(r"[<|](b1|[iu][1248]|f[248]|U[0-9]{1,6})")
+TYPES = re.compile(r"[<|](b1|[iu][1248]|f[248]|U[1-9][0-9]{0,5})")
 # Written and summed up at a time, so that the sum finds it in the cache.
 PIECE = 1 << 20
 # A table is no longer than this.
@@ -91,7 +91,7 @@ def read(path: str | Path, kind: str, versions: Collection[int]) -> tuple[dict[s
             about = header["about"]
             if not isinstance(about, dict):
                 raise ValueError("its table is damaged")
-            return about, {str(entry["name"]): _get(file, entry, end) for entry in header["arrays"]}
+            return about, _arrays(file, header["arrays"], end)
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, struct.error) as error:
             raise ValueError(f"its table is damaged ({type(error).__name__})") from error
 
@@ -132,14 +132,27 @@ def _header(file: BinaryIO) -> tuple[dict[str, Any], int]:
     return header, start
 
 
-def _get(file: BinaryIO, entry: dict[str, Any], end: int) -> NDArray[Any]:
-    """Read an array; its size is compared with the file before memory is taken for it."""
+def _arrays(file: BinaryIO, table: list[dict[str, Any]], end: int) -> Arrays:
+    """Read the arrays, which lie one after the other: no byte of the file is in two of them."""
+    arrays, at = {}, len(MARK)
+    for entry in table:
+        arrays[str(entry["name"])] = array = _get(file, entry, at, end)
+        at += array.nbytes
+    if len(arrays) != len(table):
+        raise ValueError("its table names an array twice")
+    return arrays
+
+
+def _get(file: BinaryIO, entry: dict[str, Any], at: int, end: int) -> NDArray[Any]:
+    """Read the array that begins at a place; its size is compared with the file before memory is taken for it."""
     name, shape, start = entry["name"], entry["shape"], entry["start"]
     if not TYPES.fullmatch(entry["dtype"]) or any(type(n) is not int or n < 0 for n in [*shape, start]):
         raise ValueError(f"its table has no such array as {name!r} could be")
     dtype = np.dtype(entry["dtype"])
     size = math.prod(shape) * dtype.itemsize
-    if start < len(MARK) or start + size > end:
+    if start != at:
+        raise ValueError(f"its table has no such array as {name!r} could be")
+    if start + size > end:
         raise ValueError(f"{name!r} is larger than the file")
     array = np.empty(shape, dtype)
     data = array.reshape(-1).view(np.uint8).data

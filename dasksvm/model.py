@@ -113,15 +113,21 @@ class KernelModel:
     def _lazily(self, X: Any, function: Any, dtype: Any, columns: int | None) -> Any:
         from dask.delayed import delayed
 
-        if X.shape[1] != self.width:
-            raise ValueError(f"X has {X.shape[1]} features, but the model is expecting {self.width} features as input.")
+        self._check_width(X)
         X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
         wide = {"drop_axis": 1} if columns is None else {"chunks": (X.chunks[0], (columns,))}
         meta = np.empty((0,) if columns is None else (0, columns), dtype)
         model = delayed(self, pure=True)
         return X.map_blocks(function, model, dtype=dtype, meta=meta, token=f"dasksvm-{function.__name__[1:]}", **wide)
 
+    def _check_width(self, X: Any) -> None:
+        """Refuse other rows: where they are sparse, kernels read by the numbers of the features, without looking."""
+        if X.ndim != 2 or X.shape[1] != self.width:
+            found = f"{X.shape[1]} features" if X.ndim == 2 else f"{X.ndim} dimensions"
+            raise ValueError(f"X has {found}, but the model is expecting {self.width} features as input.")
+
     def _decide(self, X: Any, pool_size: int) -> NDArray[np.float64]:
+        self._check_width(X)
         dtype = np.dtype(np.float64 if np.result_type(X.dtype, np.float32) == np.float64 else np.float32)
         sparse = self._sparse_tiles(X)
         shift, factor = self._map

@@ -1,51 +1,57 @@
-"""A KernelModel as a file: arrays in NumPy's npz, a header in JSON, nothing pickled."""
+"""A KernelModel as a file of checked arrays."""
 
-import json
-import os
-import zipfile
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
+from dasksvm import arrayfile
+from dasksvm.data.chunked import csr, is_sparse
 from dasksvm.data.statistics import Scaling
 from dasksvm.model import KernelModel
 from dasksvm.solver.kernels import KERNELS, Kernel
 
-FORMAT, VERSION = "dasksvm-model", 2
-# Version 1 has no pairs of classes.
-READABLE = (1, 2)
+KIND, VERSION = "model", 3
+# Features that indices of 32 bits can name.
+MOST_FEATURES = (1 << 31) - 1
+# Powers of a polynomial are multiplied one by one.
+MOST_DEGREE = 1000
 
 
 def save(model: KernelModel, path: str | Path) -> None:
-    """Write a model to a file; what was there is replaced when all is written."""
-    vectors = model.support_vectors
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "kernel": {name: getattr(model.kernel, name) for name in ("name", "gamma", "coef0", "degree")},
-        "sparse": bool(sp.issparse(vectors)),
-        "shape": list(vectors.shape),
+    """Write a model to a file; what was there is replaced when all is written, and what is written can be read."""
+    vectors: Any = model.support_vectors
+    about = {
+        "kernel": {
+            "name": model.kernel.name,
+            "gamma": float(model.kernel.gamma),
+            "coef0": float(model.kernel.coef0),
+            "degree": int(model.kernel.degree),
+        },
+        "width": model.width,
+        "sparse": bool(is_sparse(vectors)),
         "scaled": model.scaling is not None,
-        "pairwise": model.pairwise,
+        "pairwise": bool(model.pairwise),
     }
-    arrays = {"coefficients": model.coefficients, "intercepts": model.intercepts, "classes": model.classes}
-    if sp.issparse(vectors):
+    classes = model.classes.astype(str) if model.classes.dtype.kind in "OT" else model.classes
+    arrays = {"classes": classes, "coefficients": model.coefficients, "intercepts": model.intercepts}
+    if is_sparse(vectors):
+        vectors = sp.csr_matrix(vectors, copy=not vectors.has_canonical_format)
+        vectors.sum_duplicates()
         arrays |= {name: getattr(vectors, name) for name in ("data", "indices", "indptr")}
     else:
         arrays["support_vectors"] = vectors
     if model.scaling is not None:
         arrays |= {"offset": model.scaling.offset, "factor": model.scaling.factor}
-    if model.classes.dtype == object:
-        arrays["classes"] = model.classes.astype(str)
-    part = Path(f"{path}.{os.getpid()}.part")
     try:
-        with part.open("wb") as file:
-            np.savez(file, allow_pickle=False, header=np.array(json.dumps(header)), **arrays)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+        _model(about, arrays)
+    except ValueError as error:
+        raise ValueError(f"{path}: this model cannot be written: {error}.") from error
+    arrayfile.write(path, KIND, VERSION, about, arrays)
 
 
 def load(path: str | Path) -> KernelModel:
@@ -57,39 +63,80 @@ def load(path: str | Path) -> KernelModel:
         If the file is no model, a damaged one, or one of another version.
     """
     try:
-        # NumPy leaves a file open that it was given by name and cannot read.
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            header = json.loads(str(arrays["header"]))
-            if header.get("format") != FORMAT:
-                raise ValueError("its header is another format's")
-            if header["version"] not in READABLE:
-                raise ValueError(f"it has version {header['version']} of the format, this is version {VERSION}")
-            return _model(header, arrays)
-    except FileNotFoundError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
+        about, arrays = arrayfile.read(path, KIND, (VERSION,))
+        return _model(about, arrays)
+    except KeyError as error:
+        raise ValueError(f"{path} is no model of dasksvm: it has no {error}") from error
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"{path} is no model of dasksvm: {error}") from error
 
 
-def _model(header: dict[str, Any], arrays: Any) -> KernelModel:
-    count, width = header["shape"]
-    coefficients, intercepts, classes = (arrays[name] for name in ("coefficients", "intercepts", "classes"))
-    if header["sparse"]:
-        vectors = sp.csr_matrix(tuple(arrays[name] for name in ("data", "indices", "indptr")), shape=(count, width))
-        vectors.check_format(full_check=True)
+def _model(about: Mapping[str, Any], arrays: arrayfile.Arrays) -> KernelModel:
+    sparse, scaled, pairwise = (_flag(about, name) for name in ("sparse", "scaled", "pairwise"))
+    width = about["width"]
+    if type(width) is not int or not 0 < width <= MOST_FEATURES:
+        raise ValueError(f"it has {width!r} features")
+    kernel, classes = _kernel(about["kernel"]), arrays["classes"]
+    _check_classes(classes)
+    if sparse:
+        vectors = csr(_numbers(arrays, "data"), arrays["indices"], arrays["indptr"], width)
     else:
-        vectors = arrays["support_vectors"]
-    if vectors.shape != (count, width) or coefficients.shape != (len(intercepts), count):
-        raise ValueError("its arrays do not fit each other")
-    if header["kernel"]["name"] not in KERNELS:
-        raise ValueError(f"it has the kernel {header['kernel']['name']!r}")
-    if classes.ndim != 1 or any(a.dtype.kind not in "biuf" for a in (vectors, coefficients, intercepts)):
-        raise ValueError("its arrays have types that no model has")
-    scaling = Scaling(arrays["offset"], arrays["factor"]) if header["scaled"] else None
-    if scaling is not None and not scaling.offset.shape == scaling.factor.shape == (width,):
-        raise ValueError("its scaling does not fit its features")
-    kernel, pairwise = Kernel(**header["kernel"]), bool(header.get("pairwise", False))
-    problems = 1 if len(classes) == 2 else len(classes) * (len(classes) - 1) // 2 if pairwise else len(classes)
-    if len(intercepts) != problems:
+        vectors = _numbers(arrays, "support_vectors")
+    coefficients, intercepts = arrays["coefficients"], arrays["intercepts"]
+    if not coefficients.dtype == intercepts.dtype == np.float64:
+        raise ValueError("its coefficients have another type than those of models")
+    if pairwise and len(classes) == 2:
+        raise ValueError("it has pairs of two classes")
+    pairs = len(classes) * (len(classes) - 1) // 2
+    problems = 1 if len(classes) == 2 else pairs if pairwise else len(classes)
+    if intercepts.shape != (problems,):
         raise ValueError("it has another number of decision functions than its classes make")
+    if vectors.ndim != 2 or vectors.shape[1] != width or coefficients.shape != (problems, vectors.shape[0]):
+        raise ValueError("its arrays do not fit each other")
+    # An intercept is infinite where all examples so far were of one class.
+    if not np.isfinite(coefficients).all() or np.isnan(intercepts).any():
+        raise ValueError("its coefficients are not finite")
+    scaling = Scaling(arrays["offset"], arrays["factor"]) if scaled else None
+    if scaling is not None:
+        _check_scaling(scaling, width)
     return KernelModel(kernel, vectors, coefficients, intercepts, classes, scaling, pairwise)
+
+
+def _flag(about: Mapping[str, Any], name: str) -> bool:
+    if not isinstance(about[name], bool):
+        raise ValueError(f"{name} is {about[name]!r}")
+    return bool(about[name])
+
+
+def _kernel(said: Mapping[str, Any]) -> Kernel:
+    name, gamma, coef0, degree = (said[key] for key in ("name", "gamma", "coef0", "degree"))
+    if name not in KERNELS:
+        raise ValueError(f"it has the kernel {name!r}")
+    for number in (gamma, coef0):
+        if type(number) not in (int, float) or not math.isfinite(number):
+            raise ValueError(f"its kernel has the parameter {number!r}")
+    if gamma < 0 or type(degree) is not int or not 1 <= degree <= MOST_DEGREE:
+        raise ValueError(f"its kernel has the parameters gamma={gamma!r}, degree={degree!r}")
+    return Kernel(name, float(gamma), float(coef0), degree)
+
+
+def _check_classes(classes: NDArray[Any]) -> None:
+    if classes.ndim != 1 or len(classes) < 2:
+        raise ValueError("it has no two classes")
+    if not np.all(classes[1:] > classes[:-1]):
+        raise ValueError("its classes are not in order, each once")
+
+
+def _numbers(arrays: arrayfile.Arrays, name: str) -> NDArray[Any]:
+    values = arrays[name]
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{name} is an array of the type {values.dtype}")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise ValueError(f"{name} has values that are not finite")
+    return values
+
+
+def _check_scaling(scaling: Scaling, width: int) -> None:
+    for values in (scaling.offset, scaling.factor):
+        if values.dtype != np.float64 or values.shape != (width,) or not np.isfinite(values).all():
+            raise ValueError("its scaling does not fit its features")

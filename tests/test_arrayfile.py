@@ -100,6 +100,7 @@ def forged(path, **changes):
         {"dtype": "<M8"},
         {"dtype": "<U1"},
         {"dtype": None},
+        {"dtype": "<U0", "shape": [1 << 34]},
         {"dtype": "<U8", "shape": [1], "crc32": zlib.crc32(np.arange(4.0).tobytes())},
         {"dtype": "|b1", "shape": [32], "crc32": zlib.crc32(np.arange(4.0).tobytes())},
         {"crc32": "no"},
@@ -115,6 +116,21 @@ def test_a_forged_table_is_an_error(tmp_path, changes):
     forged(tmp_path / "file", **changes)
     with pytest.raises(ValueError, match=r"larger|no such|damaged|other|version 7|text|booleans|complete"):
         read(tmp_path / "file", "some", (1,))
+
+
+def test_arrays_share_no_bytes(tmp_path):
+    """Else a table of a million times the same array would take a million times the memory."""
+    write(tmp_path / "file", "some", 1, {}, {"first": np.arange(4.0), "other": np.arange(4.0)})
+    whole = (tmp_path / "file").read_bytes()
+    start, length, _ = TAIL.unpack(whole[-TAIL.size - len(MARK) : -len(MARK)])
+    for change in ({"start": len(MARK)}, {"name": "first"}):
+        header = json.loads(whole[start : start + length])
+        header["arrays"][1] |= change
+        text = json.dumps(header).encode()
+        tail = TAIL.pack(start, len(text), zlib.crc32(text))
+        (tmp_path / "file").write_bytes(whole[:start] + text + tail + MARK)
+        with pytest.raises(ValueError, match=r"no such|twice"):
+            read(tmp_path / "file", "some", (1,))
 
 
 @given(content=st.binary(max_size=300), start=st.integers(0, 400), length=st.integers(0, 400))

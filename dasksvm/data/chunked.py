@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from dasksvm.solver.features import Ints
 
@@ -22,6 +23,41 @@ def is_dask(data: Any) -> bool:
 def is_sparse(data: Any) -> bool:
     """Tell whether `data` is a SciPy matrix or array of a sparse kind."""
     return bool(sp.issparse(data))
+
+
+def csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], width: int) -> Any:
+    """Make a CSR matrix of arrays from a file: kernels read where they point, without looking.
+
+    Parameters
+    ----------
+    data, indices : ndarray of shape (nonzeros,)
+    indptr : ndarray of shape (n + 1,)
+    width : int
+
+    Returns
+    -------
+    csr_matrix of shape (n, width)
+
+    Raises
+    ------
+    ValueError
+        If they make no CSR matrix with the features of each row in order, each once.
+    """
+    kinds = {indices.dtype.kind, indptr.dtype.kind}
+    if not data.ndim == indices.ndim == indptr.ndim == 1 or kinds != {"i"} or data.dtype == np.float16:
+        raise ValueError("its sparse rows have arrays of other types or shapes")
+    if len(indptr) == 0 or indptr[0] != 0 or np.any(indptr[1:] < indptr[:-1]):
+        raise ValueError("its sparse rows do not follow each other")
+    if not indptr[-1] == len(data) == len(indices):
+        raise ValueError("its sparse rows have another number of values than they should")
+    if indices.min(initial=0) < 0 or indices.max(initial=-1) >= width:
+        raise ValueError(f"its sparse rows have features outside of 0 to {width - 1}")
+    rises = indices[1:] > indices[:-1]
+    begins = indptr[1:-1]
+    rises[begins[(begins > 0) & (begins < len(indices))] - 1] = True
+    if not rises.all():
+        raise ValueError("its sparse rows have features that are not in order")
+    return sp.csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, width))
 
 
 def stacked(rows: list[Any]) -> Any:
