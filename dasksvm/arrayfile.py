@@ -10,7 +10,8 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
@@ -46,14 +47,21 @@ def write(path: str | Path, kind: str, version: int, about: Mapping[str, Any], a
     arrays : mapping of str to ndarray
         Of booleans, numbers or text.
     """
+    with replacing(path) as file:
+        file.write(MARK)
+        table = [_put(file, name, np.asarray(array)) for name, array in arrays.items()]
+        header = {"kind": kind, "version": version, "about": dict(about), "arrays": table}
+        text, start = json.dumps(header).encode(), file.tell()
+        file.write(text + TAIL.pack(start, len(text), zlib.crc32(text)) + MARK)
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that takes the place of another, or of none, when all is written and on the disk."""
     part = Path(f"{path}.{uuid4().hex[:8]}.part")
     try:
         with part.open("xb") as file:
-            file.write(MARK)
-            table = [_put(file, name, np.asarray(array)) for name, array in arrays.items()]
-            header = {"kind": kind, "version": version, "about": dict(about), "arrays": table}
-            text, start = json.dumps(header).encode(), file.tell()
-            file.write(text + TAIL.pack(start, len(text), zlib.crc32(text)) + MARK)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)

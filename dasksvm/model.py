@@ -181,6 +181,70 @@ class KernelModel:
 
         save(self, path)
 
+    def to_libsvm(self, path: str | Path) -> None:
+        """Write the model as text that LIBSVM's `svm-predict` reads, with 17 digits.
+
+        Labels have to be integers, and more than two classes pairs of them (`decision_function_shape="ovo"`). A scaling is made
+        part of the support vectors, the intercepts or γ, where the kernel allows that without loss. The decision values are the
+        same; so are the labels, unless several classes have the most votes: LIBSVM takes the first of them, a KernelModel
+        that with the largest sum of decision values.
+
+        Raises
+        ------
+        ValueError
+            If LIBSVM's format cannot say it.
+        """
+        from dasksvm.libsvmfile import write
+
+        write(self, path)
+
+    @classmethod
+    def from_libsvm(cls, path: str | Path, features: int | None = None) -> "KernelModel":
+        """Read a classifier that LIBSVM has written; what it says of probabilities is left out.
+
+        Parameters
+        ----------
+        path : str or Path
+        features : int, optional
+            Their number, which is not in the file; by default the largest that some support vector has.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged, or a model of another kind; it says which line.
+        """
+        from dasksvm.libsvmfile import read
+
+        return read(path, features)
+
+    def to_sklearn(self) -> Any:
+        """Make a fitted estimator of scikit-learn with the same decision values, in float64.
+
+        Returns
+        -------
+        SVC, OneVsRestClassifier or Pipeline
+            An SVC of two classes or of pairs of them; a OneVsRestClassifier of SVCs where each class is against the rest, as in
+            the machines; with a scaling a Pipeline of a StandardScaler and one of these. An SVC breaks ties of votes as LIBSVM
+            does; `set_params(decision_function_shape="ovr", break_ties=True)` lets it do so as a KernelModel.
+        """
+        from dasksvm.sklearnmodel import to_sklearn
+
+        return to_sklearn(self)
+
+    @classmethod
+    def from_sklearn(cls, estimator: Any) -> "KernelModel":
+        """Make a model of a fitted estimator of scikit-learn.
+
+        Parameters
+        ----------
+        estimator : SVC, NuSVC, OneVsRestClassifier or Pipeline
+            A OneVsRestClassifier of SVCs with the same kernel; a Pipeline of a StandardScaler or MinMaxScaler and one of the
+            others.
+        """
+        from dasksvm.sklearnmodel import from_sklearn
+
+        return from_sklearn(estimator)
+
     def squared_norms(self) -> NDArray[np.float64]:
         """|w|² = α'Kα of each problem, in float64."""
         norms: NDArray[np.float64] = np.einsum("ps,ps->p", self.coefficients, self._products())

@@ -98,7 +98,7 @@ def _model(about: Mapping[str, Any], arrays: arrayfile.Arrays) -> KernelModel:
         raise ValueError("its coefficients are not finite")
     scaling = Scaling(arrays["offset"], arrays["factor"]) if scaled else None
     if scaling is not None:
-        _check_scaling(scaling, width)
+        _check_scaling(scaling, width, sparse)
     return KernelModel(kernel, vectors, coefficients, intercepts, classes, scaling, pairwise)
 
 
@@ -136,7 +136,9 @@ def _numbers(arrays: arrayfile.Arrays, name: str) -> NDArray[Any]:
     return values
 
 
-def _check_scaling(scaling: Scaling, width: int) -> None:
+def _check_scaling(scaling: Scaling, width: int, sparse: bool) -> None:
     for values in (scaling.offset, scaling.factor):
         if values.dtype != np.float64 or values.shape != (width,) or not np.isfinite(values).all():
             raise ValueError("its scaling does not fit its features")
+    if sparse and scaling.offset.any():
+        raise ValueError("its scaling would shift sparse rows")

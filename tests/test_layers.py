@@ -17,7 +17,7 @@ LAYERS = [
     ["runtime", "local"],
     ["predictionfile"],
     ["prediction"],
-    ["data", "model", "modelfile", "callbacks", "snapshots"],
+    ["data", "model", "modelfile", "libsvmfile", "sklearnmodel", "pairlayout", "callbacks", "snapshots"],
     ["config", "arrayfile", "blas", "metrics", "timings", "workspaces"],
     ["solver"],
 ]

@@ -142,6 +142,21 @@ def digits_of(n=90):
     return rng.normal(size=(n, 4)) + np.eye(3, 4)[y], y
 
 
+def test_scikit_learn_s_svc_of_several_classes_is_a_start_of_pairs(handed):
+    X, y = digits_of()
+    peer = SVC(C=2.0, gamma=0.2).fit(X, y)
+    rows, alpha = handed(solver(decision_function_shape="ovo"), X, y, start=peer)
+    whole = dense(rows, alpha, 90)
+    for problem, (first, second) in enumerate([(0, 1), (0, 2), (1, 2)]):
+        pair = np.flatnonzero((y == first) | (y == second))
+        alone = SVC(C=2.0, gamma=0.2).fit(X[pair], y[pair] == first)
+        expected = np.zeros(90)
+        expected[pair[alone.support_]] = alone.dual_coef_[0]
+        np.testing.assert_allclose(whole[problem], expected, atol=1e-2)
+    with pytest.raises(ValueError, match="pairs of classes; expected 3 problems, each class against the rest"):
+        solver().fit(X, y, start=peer)
+
+
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
 def test_every_problem_of_several_classes_has_its_own(handed, shape):
     X, y = digits_of()
@@ -170,7 +185,7 @@ def test_what_cannot_be_a_start_is_named():
         (LogisticRegression(), "must be a fitted estimator"),
         (model.dual_coef_, "must be a fitted estimator"),
         (LaSVC(random_state=0).fit(X, y > 0), "has the classes"),
-        (SVC().fit(*digits_of()), "more than two classes"),
+        (SVC().fit(*digits_of()), "has the classes"),
         (LaSVC(random_state=0).fit(np.tile(X, (3, 1)), np.tile(y, 3)), "no rows of X"),
     ]
     for start, match in wrong:

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from sklearn.svm import SVC
 from sklearn.utils.validation import check_is_fitted
 
-from dasksvm.data.chunked import is_sparse
 from dasksvm.data.sources import DatasetSource, Examples, Source
 from dasksvm.estimators.learned import LearnedClassifier
+from dasksvm.sklearnmodel import coefficients_of
 from dasksvm.solver.features import Ints
 
 Values = NDArray[np.float64]
@@ -39,20 +39,17 @@ class Start:
 
     @classmethod
     def of(cls, estimator: Any) -> Self:
-        """Take the coefficients of an estimator of this package, or of a two-class SVC of scikit-learn."""
+        """Take the coefficients of an estimator of this package, or of scikit-learn's SVC, whose several classes are pairs."""
         if not isinstance(estimator, (LearnedClassifier, SVC)):
             raise ValueError(
                 f"start must be a fitted estimator of dasksvm or scikit-learn's SVC. Got {type(estimator).__name__} instead."
             )
         check_is_fitted(estimator, "support_")
         own = isinstance(estimator, LearnedClassifier)
-        if not own and len(estimator.classes_) > 2:
-            raise ValueError("start must be an estimator of dasksvm for more than two classes: SVC mixes its problems.")
-        # Of rows in CSR that of scikit-learn is sparse too.
-        coefficients: Any = estimator.dual_coef_
-        alpha = np.asarray(coefficients.toarray() if is_sparse(coefficients) else coefficients, np.float64)
+        alpha = np.asarray(estimator.dual_coef_, np.float64) if own else coefficients_of(estimator)
         rows = np.asarray(estimator.support_, np.int64)
-        return cls(rows, alpha, estimator.classes_, own and estimator.model_.pairwise)
+        pairwise = estimator.model_.pairwise if own else len(estimator.classes_) > 2
+        return cls(rows, alpha, estimator.classes_, pairwise)
 
     def place(self, examples: Examples, classes: NDArray[Any], pairwise: bool) -> tuple[Ints, Values]:
         """Give the examples that have coefficients, and these, made feasible, shape (P, m).
