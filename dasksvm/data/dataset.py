@@ -11,14 +11,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from dasksvm.data.opening import described
 from dasksvm.data.statistics import Scaling
 from dasksvm.data.stored import StoredRows
 from dasksvm.solver.features import Ints
-
-VERSION = 2
-# Rows of the array `features`; offset and factor of the scaling follow, if there is one.
-STATISTICS = ("mean", "variance", "minimum", "maximum")
-ATTRIBUTE = "dasksvm"
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,47 +82,9 @@ class Dataset:
         Raises
         ------
         ValueError
-            If there is nothing, something else, an incomplete data set, or one of another version.
+            If there is nothing, something else, an incomplete or damaged data set, or one of another version.
         """
-        import zarr
-
-        path = str(path)
-        try:
-            group = zarr.open_group(path, mode="r")
-        except (FileNotFoundError, ValueError) as error:
-            raise ValueError(f"{path} is no data set: there is no Zarr group.") from error
-        about = group.attrs.get(ATTRIBUTE)
-        if not isinstance(about, dict) or "version" not in about:
-            raise ValueError(f"{path} is a Zarr group, but no data set of dasksvm.")
-        if about["version"] != VERSION:
-            raise ValueError(f"{path} has version {about['version']} of the format; this is version {VERSION}.")
-        if about.get("complete") is not True:
-            raise ValueError(f"{path} is incomplete: what wrote it did not end.")
-        return cls._described(path, about, group)
-
-    @classmethod
-    def _described(cls, path: str, about: dict[str, Any], group: Any) -> Self:
-        rows, width = about["shape"]
-        sparse = about["sparse"]
-        described = len(STATISTICS) + (2 if about["scaled"] else 0)
-        shapes: dict[str, tuple[int, ...]] = {"features": (described, width)}
-        shapes |= {"y": (rows,)} if about["classes"] else {}
-        shapes |= {"X/indptr": (rows + 1,), "X/data": (about["nonzeros"],)} if sparse else {"X": (rows, width)}
-        for name, shape in shapes.items():
-            if name not in group or group[name].shape != shape:
-                raise ValueError(f"{path} is damaged: the array {name} is not of shape {shape}.")
-        features = group["features"][:]
-        plain = ("sparse", "nonzeros", "chunk_rows", "column_rows", "names", "shuffled", "weighted", "origin")
-        return cls(
-            path=path,
-            shape=(rows, width),
-            dtype=group["X/data" if sparse else "X"].dtype,
-            classes=np.array(about["classes"], about["class_type"]),
-            class_counts=np.array(about["class_counts"], np.int64),
-            scaling=Scaling(*features[len(STATISTICS) :]) if about["scaled"] else None,
-            **{name: about[name] for name in plain},
-            **dict(zip(STATISTICS, features, strict=False)),
-        )
+        return cls(**described(str(path)))
 
     @classmethod
     def create(
@@ -231,6 +189,8 @@ class Dataset:
     def codes(self, ids: Ints) -> Ints:
         """Read the class numbers of some rows, shape (m,)."""
         codes: Ints = self.needs_labels()._column("y").raw(np.asarray(ids, np.int64)).astype(np.int64)
+        if codes.max(initial=0) >= len(self.classes):
+            raise ValueError(f"{self.path} is damaged: the array y has the class number {codes.max()}.")
         return codes
 
     def labels(self, ids: Ints) -> NDArray[Any]:
@@ -243,6 +203,8 @@ class Dataset:
         if not self.weighted:
             return np.ones(len(ids))
         weights: NDArray[np.float64] = self._column("weight").raw(np.asarray(ids, np.int64))
+        if weights.min(initial=0.0) < 0.0:
+            raise ValueError(f"{self.path} is damaged: the array weight has the value {weights.min()}.")
         return weights
 
     def source_rows(self, ids: Ints) -> Ints:
@@ -271,22 +233,25 @@ class Dataset:
         """
         import dask.array as da
 
-        chunks = (self.chunks(),)
-        labels = None
-        if self.labelled:
-            codes = da.from_zarr(self.path, component="y", chunks=chunks)
-            labels = codes.map_blocks(_decode, self.classes, dtype=self.classes.dtype)
-        if not self.sparse:
-            return da.from_zarr(self.path, component="X"), labels
-        numbers = da.arange(len(self.chunks()), chunks=1)
-        meta = sp.csr_matrix((0, self.shape[1]), dtype=self.dtype)
-        wide = {"new_axis": 1, "chunks": (*chunks, (self.shape[1],))}
-        X = numbers.map_blocks(_sparse_chunk, self, dtype=self.dtype, meta=meta, **wide)
+        chunks = self.chunks()
+        numbers = da.arange(len(chunks), chunks=1)
+        empty = sp.csr_matrix if self.sparse else np.empty
+        meta: Any = empty((0, self.shape[1]), dtype=self.dtype)
+        wide = {"new_axis": 1, "chunks": (chunks, (self.shape[1],))}
+        X = numbers.map_blocks(_part, self, dtype=self.dtype, meta=meta, **wide)
+        if not self.labelled:
+            return X, None
+        first = da.from_array(np.cumsum((0, *chunks[:-1])), chunks=1)
+        labels = numbers.map_blocks(_labels, first, self, dtype=self.classes.dtype, chunks=(chunks,))
         return X, labels
 
 
-def _sparse_chunk(number: NDArray[np.int64], data: Dataset) -> Any:
+def _part(number: NDArray[np.int64], data: Dataset) -> Any:
     return data.part(int(number[0]))
+
+
+def _labels(number: NDArray[np.int64], first: NDArray[np.int64], data: Dataset) -> NDArray[Any]:
+    return data.labels(first[0] + np.arange(data.chunks()[int(number[0])]))
 
 
 def _ignore(phase: str, rows: int, share: float | None) -> None:
@@ -295,8 +260,3 @@ def _ignore(phase: str, rows: int, share: float | None) -> None:
 
 def _again(fields: dict[str, Any]) -> Dataset:
     return Dataset(**fields)
-
-
-def _decode(codes: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
-    labels: NDArray[Any] = classes[codes]
-    return labels

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dasksvm import config
 from dasksvm.data.blocks import Block, joined
 from dasksvm.data.chunked import is_sparse
-from dasksvm.data.dataset import ATTRIBUTE, STATISTICS, VERSION
+from dasksvm.data.opening import ATTRIBUTE, STATISTICS, VERSION
 from dasksvm.data.statistics import FeatureStatistics, Scaling
 
 # Chunks of labels, weights and sources hold so many rows, and are written with rows of so many bytes.
@@ -63,7 +63,9 @@ class GroupWriter:
 
     def _add(self, name: str, dtype: np.dtype[Any], chunk: int, width: int | None = None) -> None:
         wide = () if width is None else (width,)
-        self._arrays[name] = self.group.create_array(name, shape=(0, *wide), chunks=(chunk, *wide), dtype=dtype)
+        self._arrays[name] = self.group.create_array(
+            name, shape=(0, *wide), chunks=(chunk, *wide), dtype=dtype, compressors=packing()
+        )
 
     def write(self, blocks: Iterator[Block]) -> None:
         """Write all blocks, cut so that each write ends where a chunk of rows ends; the last one excepted."""
@@ -106,7 +108,7 @@ class GroupWriter:
         """Write what is known of each feature."""
         columns = [getattr(statistics, name) for name in STATISTICS]
         columns += [] if scaling is None else [scaling.offset, scaling.factor]
-        self.group.create_array("features", data=np.array(columns))
+        self.group.create_array("features", data=np.array(columns), compressors=packing())
 
     def conclude(self, about: dict[str, Any]) -> None:
         """Write the description, which makes the group a data set."""
@@ -121,6 +123,13 @@ class GroupWriter:
             "column_rows": self.column_rows,
         }
         self.group.attrs[ATTRIBUTE] = {"version": VERSION, **layout, **about, "complete": True}
+
+
+def packing() -> Any:
+    """Give the codec of all arrays: with a checksum, so that damage is seen when a chunk is read."""
+    from zarr.codecs import ZstdCodec
+
+    return ZstdCodec(level=0, checksum=True)
 
 
 def _append(array: Any, values: NDArray[Any]) -> None:

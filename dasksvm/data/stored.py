@@ -4,9 +4,11 @@ import time
 from functools import cached_property
 from typing import Any
 
-import scipy.sparse as sp
+import numpy as np
+from numpy.typing import NDArray
 
-from dasksvm.data.chunked import ChunkedRows
+from dasksvm.data.chunked import ChunkedRows, csr
+from dasksvm.data.opening import MOST_BYTES, array_of, opened
 
 # Seconds to wait before a chunk that could not be read is read again: what a shared disk may need to come back.
 RETRIES = (0.1, 0.5)
@@ -31,20 +33,18 @@ class StoredRows(ChunkedRows):
 
     @cached_property
     def _stored(self) -> Any:
-        import zarr
-
-        group = zarr.open_group(self.path, mode="r")
+        group = opened(self.path)
         if self.width is None:
-            return group[self.name]
-        return tuple(group[f"{self.name}/{part}"] for part in ("data", "indices", "indptr"))
+            return array_of(group, self.name)
+        return tuple(array_of(group, f"{self.name}/{part}") for part in ("data", "indices", "indptr"))
 
     def read(self, at: int) -> Any:
-        """Read a chunk; a few times, if it cannot be read."""
+        """Read a chunk, a few times if it cannot be read; what kernels would believe is checked."""
         start = at * self.step
         stop = start + self.chunks[at]
         for wait in (*RETRIES, None):
             try:
-                return self._read(start, stop)
+                return self._checked(start, stop) if self.width is None else self._sparse(start, stop, self.width)
             except Exception as error:
                 if wait is None:
                     rows = f"rows {start} to {stop - 1}"
@@ -52,14 +52,28 @@ class StoredRows(ChunkedRows):
                 time.sleep(wait)
         raise AssertionError
 
-    def _read(self, start: int, stop: int) -> Any:
-        if self.width is None:
-            return self._stored[start:stop]
+    def _checked(self, start: int, stop: int) -> NDArray[Any]:
+        values = _finite(self._stored[start:stop])
+        if len(values) != stop - start:
+            raise ValueError(f"it has {len(values)} rows")
+        return values
+
+    def _sparse(self, start: int, stop: int, width: int) -> Any:
         data, indices, indptr = self._stored
         ends = indptr[start : stop + 1]
-        arrays = (data[ends[0] : ends[-1]], indices[ends[0] : ends[-1]], ends - ends[0])
-        return sp.csr_matrix(arrays, shape=(stop - start, self.width))
+        if len(ends) != stop - start + 1 or not 0 <= ends[0] <= ends[-1] <= data.shape[0] == indices.shape[0]:
+            raise ValueError("its sparse rows have another number of values than they should")
+        if (ends[-1] - ends[0]) * data.dtype.itemsize > MOST_BYTES:
+            raise ValueError(f"its sparse rows have {ends[-1] - ends[0]} values")
+        values = slice(int(ends[0]), int(ends[-1]))
+        return csr(_finite(data[values]), indices[values], ends - ends[0], width)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave what is open behind."""
         return {name: value for name, value in super().__getstate__().items() if name != "_stored"}
+
+
+def _finite(values: NDArray[Any]) -> NDArray[Any]:
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise ValueError("it has values that are not finite")
+    return values

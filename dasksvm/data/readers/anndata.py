@@ -12,6 +12,10 @@ from dasksvm.data.blocks import Part
 from dasksvm.data.readers.arrays import no_labels, numeric
 from dasksvm.data.readers.reader import RowRanges
 
+ALL = slice(None)
+CODECS = ("bytes", "zstd", "gzip", "crc32c", "blosc", "zlib", "lz4", "bz2", "lzma", "delta", "shuffle", "transpose")
+CODECS += ("vlen-utf8", "vlen-bytes", "sharding_indexed")
+
 
 class AnnDataReader(RowRanges):
     """Rows of an AnnData store.
@@ -39,7 +43,7 @@ class AnnDataReader(RowRanges):
         if kind not in ("csr_matrix", "array"):
             raise ValueError(f"{path}: X is a {kind}, which cannot be read by rows.")
         self.shape = tuple(int(size) for size in (X.attrs["shape"] if self.sparse else X.shape))
-        self._indptr = np.asarray(X["indptr"][:], np.int64) if self.sparse else np.zeros(0, np.int64)
+        self._indptr = values_of(X["indptr"]).astype(np.int64) if self.sparse else np.zeros(0, np.int64)
         dtype = X["data"].dtype if self.sparse else X.dtype
         stored = int(self._indptr[-1]) if self.sparse else int(np.prod(self.shape))
         self.bytes = stored * (dtype.itemsize + (4 if self.sparse else 0))
@@ -74,13 +78,13 @@ class AnnDataReader(RowRanges):
             if "categories" not in column:
                 kind = column.attrs.get("encoding-type", "group")
                 raise ValueError(f"{self.path}: column {name} of obs is a {kind}, which cannot be read.")
-            codes = np.asarray(column["codes"][:])
+            codes = values_of(column["codes"])
             if np.any(codes < 0):
                 row = int(np.flatnonzero(codes < 0)[0])
                 raise ValueError(f"{self.path}: row {row}, column {name}: the label is missing")
-            labels: NDArray[Any] = np.asarray(column["categories"][:])[codes]
+            labels: NDArray[Any] = values_of(column["categories"])[codes]
             return labels
-        return np.asarray(column[:])
+        return values_of(column)
 
     def _names(self, store: Any) -> list[str] | None:
         if "var" not in store:
@@ -89,7 +93,7 @@ class AnnDataReader(RowRanges):
         index = var.attrs.get("_index", "_index")
         if index not in var:
             return None
-        return [name.decode() if isinstance(name, bytes) else str(name) for name in var[index][:]]
+        return [name.decode() if isinstance(name, bytes) else str(name) for name in values_of(var[index])]
 
     @property
     def step(self) -> int:
@@ -113,7 +117,19 @@ class AnnDataReader(RowRanges):
         rows, ends, labels, weight = piece
         X = self._store()["X"]
         if ends is None:
-            return Part(numeric(X[rows]), labels, weight)
-        data, indices = (X[name][ends[0] : ends[-1]] for name in ("data", "indices"))
+            return Part(numeric(values_of(X, rows)), labels, weight)
+        data, indices = (values_of(X[name], slice(ends[0], ends[-1])) for name in ("data", "indices"))
         matrix = sp.csr_matrix((data, indices, ends - ends[0]), shape=(rows.stop - rows.start, self.shape[1]))
+        matrix.check_format(full_check=True)  # else what sums up entries reads where they point
         return Part(numeric(matrix), labels, weight)
+
+
+def values_of(array: Any, rows: slice = ALL) -> NDArray[Any]:
+    """Read some rows of an array of Zarr or HDF5; codecs are those that run nothing, and not the one that unpickles."""
+    about = getattr(array, "metadata", None)
+    used = (*(getattr(about, "filters", None) or ()), getattr(about, "compressor", None), *getattr(about, "codecs", ()))
+    names = [codec.codec_id if hasattr(codec, "codec_id") else codec.to_dict()["name"] for codec in used if codec]
+    strange = [name for name in names if name.removeprefix("numcodecs.") not in CODECS]
+    if strange:
+        raise ValueError(f"an array has the codec {strange[0]!r}, which is not among {', '.join(CODECS)}")
+    return np.asarray(array[rows])

@@ -113,7 +113,9 @@ class NpzReader(RowRanges):
             return numeric(members[0].take((stop - start) * self.shape[1]).reshape(-1, self.shape[1]))
         ends = self._indptr[start : stop + 1]
         data, indices = (member.take(int(ends[-1] - ends[0])) for member in members)
-        return numeric(sp.csr_matrix((data, indices, ends - ends[0]), shape=(stop - start, self.shape[1])))
+        matrix = sp.csr_matrix((data, indices, ends - ends[0]), shape=(stop - start, self.shape[1]))
+        matrix.check_format(full_check=True)  # else what sums up entries reads where they point
+        return numeric(matrix)
 
     def read(self, piece: Part) -> Part:
         """Give the part."""
