@@ -13,8 +13,10 @@ from dasksvm.data.readers.arrays import no_labels, numeric
 from dasksvm.data.readers.reader import RowRanges
 
 ALL = slice(None)
-CODECS = ("bytes", "zstd", "gzip", "crc32c", "blosc", "zlib", "lz4", "bz2", "lzma", "delta", "shuffle", "transpose")
-CODECS += ("vlen-utf8", "vlen-bytes", "sharding_indexed")
+CODECS = (
+    *("bytes", "zstd", "gzip", "crc32c", "blosc", "zlib", "lz4", "bz2", "lzma"),
+    *("delta", "shuffle", "transpose", "sharding_indexed", "vlen-utf8", "vlen-bytes"),
+)
 
 
 class AnnDataReader(RowRanges):
