@@ -67,6 +67,7 @@ def everything(path):
     data.rows(np.arange(len(data)))
     data.labels(np.arange(len(data)))
     data.weights(np.arange(len(data)))
+    data.source_rows(np.arange(len(data)))
 
 
 def test_a_group_of_the_old_version_that_unpickles_is_not_opened(tmp_path):
@@ -228,6 +229,27 @@ def test_a_flipped_bit_in_a_chunk_is_seen(tmp_path):
         file.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
         with pytest.raises(OSError, match=r"chunk 1 of X \(rows 20 to 39\) cannot be read"):
             Dataset.open(tmp_path / "d").part(1)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_chunk_that_is_missing_is_seen(tmp_path, sparse):
+    X, y = blobs(60)
+    X[:, 0] = 0.0
+    X[20:40] = 0.0
+    labels = np.where(np.arange(60) < 30, 0, y + 2)
+    rows = sp.csr_matrix(X) if sparse else X
+    data = Dataset.create(tmp_path / "d", rows, labels, np.ones(60), chunk_rows=20, random_state=0)
+    before = data.rows(np.arange(60))
+    files = [file for file in (tmp_path / "d").rglob("*") if file.is_file() and file.name != "zarr.json"]
+    assert len(files) == 7
+    for file in files:
+        content = file.read_bytes()
+        file.unlink()
+        with pytest.raises((ValueError, OSError), match=r"/d.*(damaged|cannot be read)"):
+            everything(tmp_path / "d")
+        file.write_bytes(content)
+    everything(tmp_path / "d")
+    assert (Dataset.open(tmp_path / "d").rows(np.arange(60)) != before).sum() == 0
 
 
 def test_archives_and_anndata_that_point_elsewhere(tmp_path):

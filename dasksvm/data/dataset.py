@@ -210,7 +210,12 @@ class Dataset:
     def source_rows(self, ids: Ints) -> Ints:
         """Tell which rows of the source some rows are, shape (m,)."""
         ids = np.asarray(ids, np.int64)
-        return self._column("source").raw(ids) if self.shuffled else ids
+        if not self.shuffled:
+            return ids
+        rows: Ints = self._column("source").raw(ids)
+        if rows.min(initial=0) < 0:
+            raise ValueError(f"{self.path} is damaged: the array source has the row {rows.min()}.")
+        return rows
 
     def ids_of(self, source_rows: Ints) -> Ints:
         """Tell which rows here some rows of the source are, shape (m,); -1 where there is none."""

@@ -14,6 +14,8 @@ from dasksvm.data.statistics import FeatureStatistics, Scaling
 
 # Chunks of labels, weights and sources hold so many rows, and are written with rows of so many bytes.
 COLUMN_ROWS, WRITE_BYTES = 1 << 16, 64 << 20
+# What is read where a chunk is missing, besides NaN: no such value is ever written. Only X of integers has none.
+NEVER = {"y": 255, "source": -1, "X/indices": -1, "X/indptr": -1}
 
 
 class GroupWriter:
@@ -64,7 +66,12 @@ class GroupWriter:
     def _add(self, name: str, dtype: np.dtype[Any], chunk: int, width: int | None = None) -> None:
         wide = () if width is None else (width,)
         self._arrays[name] = self.group.create_array(
-            name, shape=(0, *wide), chunks=(chunk, *wide), dtype=dtype, compressors=packing()
+            name,
+            shape=(0, *wide),
+            chunks=(chunk, *wide),
+            dtype=dtype,
+            compressors=packing(),
+            fill_value=np.nan if dtype.kind == "f" else NEVER.get(name, 0),
         )
 
     def write(self, blocks: Iterator[Block]) -> None:
@@ -108,7 +115,7 @@ class GroupWriter:
         """Write what is known of each feature."""
         columns = [getattr(statistics, name) for name in STATISTICS]
         columns += [] if scaling is None else [scaling.offset, scaling.factor]
-        self.group.create_array("features", data=np.array(columns), compressors=packing())
+        self.group.create_array("features", data=np.array(columns), compressors=packing(), fill_value=np.nan)
 
     def conclude(self, about: dict[str, Any]) -> None:
         """Write the description, which makes the group a data set."""
