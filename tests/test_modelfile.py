@@ -122,6 +122,7 @@ ARRAYS = [
     ({"coefficients": np.nan}, "not finite"),
     ({"coefficients": np.ones((1, 1000))}, "do not fit each other"),
     ({"intercepts": np.zeros(2)}, "another number of decision functions"),
+    ({"intercepts": np.zeros(0)}, "another number of decision functions"),
     ({"classes": np.array(["a"])}, "no two classes"),
     ({"classes": np.array([["a"], ["b"]])}, "no two classes"),
     ({"classes": np.array(["b", "a"])}, "not in order"),
