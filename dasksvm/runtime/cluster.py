@@ -91,7 +91,9 @@ def local_cluster(
         COORDINATOR: spec(coordinator_threads, coordinator=1),
         **dict.fromkeys(range(workers), compute),
     }
-    address = {"protocol": "tcp://", "host": "127.0.0.1"} if processes else {"protocol": "inproc://"}
+    encrypted = dask.config.get("distributed.comm.require-encryption")
+    wire = {"protocol": "tls://" if encrypted else "tcp://", "host": "127.0.0.1"}
+    address = wire if processes else {"protocol": "inproc://"}
     scheduler = {"cls": Scheduler, "options": {**address, "dashboard_address": dashboard_address}}
     return _Cluster(
         scheduler=scheduler, workers=specs, worker=compute, asynchronous=asynchronous, silence_logs=logging.WARNING

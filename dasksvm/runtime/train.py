@@ -54,7 +54,7 @@ class Silent(CoordinatorLost):
 def connected(client: Any) -> Iterator[Client | None]:
     """Give the client that is meant: itself, one for an address, the current one, or none."""
     if isinstance(client, str):
-        with Client(client, direct_to_workers=True, set_as_default=False) as made:
+        with _reached(client, set_as_default=False) as made:
             yield made
     elif client is not None:
         yield client
@@ -77,13 +77,21 @@ def opened(workers: int, scheduler: str | None, scheduler_file: str | None) -> I
         Address, or file with the address, of a running cluster's scheduler.
     """
     if scheduler is not None or scheduler_file is not None:
-        with Client(scheduler, scheduler_file=scheduler_file, direct_to_workers=True) as client:
+        with _reached(scheduler, scheduler_file=scheduler_file) as client:
             yield client
     elif workers:
         with local_cluster(workers) as cluster, Client(cluster, direct_to_workers=True) as client:
             yield client
     else:
         yield None
+
+
+def _reached(address: str | None, **options: Any) -> Client:
+    try:
+        return Client(address, direct_to_workers=True, **options)
+    # A TypeError is what distributed has for tls:// without certificates.
+    except (OSError, RuntimeError, TypeError) as error:
+        raise ConnectionError(f"the scheduler was not reached: {error}") from error
 
 
 def run(
