@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# A training with a cluster of its own in one SLURM job, which comes back until it is done:
+#   sbatch deploy/slurm/job.sh DATA.zarr MODEL SNAPSHOTS [options of dasksvm train]
+# Before its time is up, after a node failure and after preemption it is queued again and begins with the newest snapshot.
+# DATA, MODEL and SNAPSHOTS are on storage that all nodes share. On a machine with other users set up TLS: environment.md.
+#SBATCH --job-name=dasksvm
+#SBATCH --ntasks=8
+#SBATCH --cpus-per-task=1
+#SBATCH --mem-per-cpu=4G
+#SBATCH --time=08:00:00
+#SBATCH --requeue
+#SBATCH --signal=B:USR1@120
+#SBATCH --open-mode=append
+#SBATCH --output=dasksvm-%j.log
+set -euo pipefail
+
+if [ $# -lt 3 ]; then
+    echo "usage: sbatch job.sh DATA.zarr MODEL SNAPSHOTS [options of dasksvm train]" >&2
+    exit 2
+fi
+data=$1 model=$2 snapshots=$3
+shift 3
+
+# Activate the environment here, if it is not the one that sbatch was called in.
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+export NUMPY_MADVISE_HUGEPAGE=0 MALLOC_TRIM_THRESHOLD_=134217728 MALLOC_MMAP_THRESHOLD_=33554432
+export DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=false DASK_DASKSVM__WORKER_TIMEOUT=10m
+
+# Two CPUs for the coordinator, one for scheduler and driver, which run beside this script, the others for tiles.
+coordinator_threads=2
+compute=$((SLURM_NTASKS - coordinator_threads - 1))
+if [ "$compute" -lt 1 ]; then
+    echo "--ntasks must be at least $((coordinator_threads + 2)), got $SLURM_NTASKS" >&2
+    exit 2
+fi
+memory() { echo "$((SLURM_MEM_PER_CPU * $1 * 9 / 10))MiB"; }
+
+mkdir -p "$snapshots"
+file=$snapshots/scheduler-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}.json
+# The network that the nodes share, where they have several: DASKSVM_INTERFACE=ib0, for instance.
+network=()
+[ -z "${DASKSVM_INTERFACE:-}" ] || network=(--interface "$DASKSVM_INTERFACE")
+trap 'kill $(jobs -p) 2>/dev/null; rm -f "$file"' EXIT
+
+workers() {
+    local role=$1 tasks=$2 threads=$3
+    exec srun --exact --ntasks="$tasks" --cpus-per-task="$threads" --kill-on-bad-exit=0 \
+        dask worker --scheduler-file "$file" "${network[@]}" --resources "$role=1" --nthreads "$threads" \
+        --memory-limit "$(memory "$threads")" --local-directory "${SLURM_TMPDIR:-/tmp}" --no-dashboard
+}
+
+dask scheduler --scheduler-file "$file" "${network[@]}" --port 0 --dashboard-address :0 &
+scheduler=$!
+until [ -s "$file" ]; do
+    kill -0 "$scheduler"
+    sleep 0.2
+done
+workers coordinator 1 "$coordinator_threads" &
+workers compute "$compute" 1 &
+
+dasksvm train "$data" "$model" "$@" --scheduler-file "$file" --checkpoint "$snapshots" --every 30s --resume &
+training=$!
+
+# shellcheck disable=SC2329  # the trap calls it
+again() {
+    echo "the time is nearly up: job $SLURM_JOB_ID is queued again" >&2
+    kill "$training" 2>/dev/null || true
+    scontrol requeue "$SLURM_JOB_ID"
+}
+trap again USR1
+
+code=0
+wait "$training" || code=$?
+exit "$code"
