@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import dask.config
 import jsonschema
 import pytest
 import yaml
@@ -99,13 +100,13 @@ def rely(pods: dict[str, Any]) -> None:
 
 def settings() -> set[str]:
     """Name the environment variables that set an option of Dask or of this package that there is."""
-    import dask.config
 
     def named(options: dict[str, Any], prefix: str) -> Iterator[str]:
         for name, value in options.items():
             yield from named(value, f"{prefix}{name}__") if isinstance(value, dict) else [f"{prefix}{name}"]
 
-    return {name.upper().replace("-", "_") for name in named(dask.config.config, "DASK_")}
+    own = yaml.safe_load((DEPLOY.parent / "dasksvm" / "dasksvm.yaml").read_text())
+    return {name.upper().replace("-", "_") for name in named(dask.config.config | own, "DASK_")}
 
 
 def parse(arguments: list[str]) -> dict[str, Any]:
