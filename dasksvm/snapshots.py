@@ -114,6 +114,7 @@ class Snapshots:
         self._epoch, self._number = 1, 0
         self._last = self._spent = self._not_before = 0.0
         self._speed = SPEED
+        self._applied = -1
 
     def begin(self, fresh: Learner) -> tuple[Learner, Memo | None, list[str]]:
         """Go on from the newest snapshot that can be read, or begin with a fresh learner.
@@ -162,7 +163,7 @@ class Snapshots:
         """Tell whether it is time for another, `seconds` after the run began; one that will be stopped may go on later."""
         if learner.stopped or stop:
             return not learner.stopped
-        if seconds < max(self._last + self.checkpoint.every, self._not_before):
+        if learner.applied == self._applied or seconds < max(self._last + self.checkpoint.every, self._not_before):
             return False
         size = sum(value.nbytes for value in snapshot.view(learner).values() if isinstance(value, np.ndarray))
         self._not_before = (self._spent + size / self._speed) / self.checkpoint.share
@@ -174,7 +175,7 @@ class Snapshots:
         if names and names[-1][0] > self._epoch:
             return f"another executor goes on with the run in {self.folder}: this one keeps no more snapshots."
         start = perf_counter()
-        self._last = memo.seconds
+        self._last, self._applied = memo.seconds, learner.applied
         state = snapshot.view(learner)
         arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
         scalars = {name: _plain(value) for name, value in state.items() if name not in arrays}

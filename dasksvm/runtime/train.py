@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -211,8 +211,8 @@ def _attempt(
     future, address = place(client, name, learner, examples, copies=bool(audience.every), avoid=avoid)
     line = _Line(address)
     try:
-        line.coordinator = coordinator = line.answer(future)
-        begun: Begun = line.answer(coordinator.begin(learner, examples, audience.every, checkpoint))
+        line.coordinator = line.answer(lambda: future)
+        begun: Begun = line.ask("begin", learner, examples, audience.every, checkpoint)
         if begun.error is not None:
             raise begun.error
         for text in begun.warnings:
@@ -222,7 +222,7 @@ def _attempt(
         for number in count():
             memo = audience.memo() if keep and checkpoint is not None else None
             turn = Turn(number, TICK, audience.seconds(), audience.stop, memo)
-            report: Report = line.answer(coordinator.advance(turn))
+            report: Report = line.ask("advance", turn)
             keep = audience.tell(report) or report.due
             if report.starved and not starved:
                 logger.warning("run %s waits: no worker for tiles is left", name)
@@ -232,7 +232,7 @@ def _attempt(
             if report.error is not None:
                 raise report.error
             if report.done:
-                return line.answer(coordinator.conclude()), report.timings
+                return line.ask("conclude"), report.timings
         raise AssertionError
     finally:
         if line.coordinator is not None:
@@ -255,15 +255,23 @@ class _Line:
         self.address = address
         self.coordinator: Any = None
 
-    def answer(self, asked: Any) -> Any:
-        while True:
-            try:
-                return asked.result(timeout=config.seconds_of("answer-timeout"))
-            except TimeoutError as error:
-                if not self._lives():
-                    raise Silent(self.address) from error
-            except LOST as error:
-                raise CoordinatorLost(f"{type(error).__name__}: {error}") from error
+    def ask(self, method: str, *arguments: Any) -> Any:
+        return self.answer(lambda: getattr(self.coordinator, method)(*arguments))
+
+    def answer(self, asking: Callable[[], Any]) -> Any:
+        """Ask, which fails at once if the loss is known, and wait."""
+        try:
+            asked = asking()
+            while True:
+                try:
+                    return asked.result(timeout=config.seconds_of("answer-timeout"))
+                except TimeoutError as error:
+                    if not self._lives():
+                        raise Silent(self.address) from error
+        except Silent:
+            raise
+        except LOST as error:
+            raise CoordinatorLost(f"{type(error).__name__}: {error}") from error
 
     def _lives(self) -> bool:
         if self.coordinator is None:
