@@ -23,6 +23,13 @@ def cluster(workers: int = 2, *, processes: bool = False, **options: Any) -> Ite
         yield client
 
 
+def recovered(client: Client, workers: int) -> Client:
+    """Wait until as many workers are there as before the last kill, and no task is left of it."""
+    client.wait_for_workers(workers, timeout=60)
+    left_over(client)
+    return client
+
+
 def noisy(path: Path, rows: int = 4000, width: int = 30, **options: Any) -> Dataset:
     """Two classes that overlap."""
     rng = np.random.default_rng(0)

@@ -19,6 +19,7 @@ from tests.clusters import (
     left_over,
     noisy,
     quick,
+    recovered,
     sabotage,
     send,
     solver,
@@ -32,10 +33,15 @@ def data(tmp_path_factory):
     return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=12_000)
 
 
-@pytest.fixture
-def client():
+@pytest.fixture(scope="module")
+def processes():
     with quick(), cluster(2, processes=True) as client:
         yield client
+
+
+@pytest.fixture
+def client(processes):
+    return recovered(processes, 3)
 
 
 @pytest.mark.parametrize("sequence", [0, 3, 25])

@@ -14,7 +14,7 @@ import pytest
 from distributed import Client
 
 from dasksvm import SMOSVC, LaSVC, train
-from dasksvm.runtime import CoordinatorLost
+from dasksvm.runtime import SchedulerLost
 from dasksvm.runtime import train as driver
 from tests.clusters import (
     cluster,
@@ -25,6 +25,7 @@ from tests.clusters import (
     left_over,
     noisy,
     quick,
+    recovered,
     sabotage,
     send,
     solver,
@@ -39,11 +40,16 @@ def data(tmp_path_factory):
     return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=12_000)
 
 
-@pytest.fixture
-def client(monkeypatch):
-    monkeypatch.setattr(driver, "TICK", 0.05)
+@pytest.fixture(scope="module")
+def processes():
     with quick(**OFTEN), cluster(2, processes=True) as client:
         yield client
+
+
+@pytest.fixture
+def client(processes, monkeypatch):
+    monkeypatch.setattr(driver, "TICK", 0.05)
+    return recovered(processes, 3)
 
 
 @pytest.fixture
@@ -238,7 +244,7 @@ def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_
         client = Client(scheduler_file=str(first.file), direct_to_workers=True)
         client.wait_for_workers(3)
         kill = once(lambda progress: progress.seen > 6000, first.scheduler.kill)
-        with pytest.raises(CoordinatorLost, match=r"the scheduler .* is lost. The run can be resumed from"):
+        with pytest.raises(SchedulerLost, match=r"the scheduler .* is lost. The run can be resumed from"):
             train(data, solver(), client=client, checkpoint=tmp_path / "kept", every=0.2, callbacks=[kill])
         client.close(timeout=1)
         second = start()

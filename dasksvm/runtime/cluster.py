@@ -5,7 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 import dask.config
-from distributed import Nanny, Scheduler, SpecCluster, Worker
+from distributed import Client, Nanny, Scheduler, SpecCluster, Worker
 
 COORDINATOR, COMPUTE = "coordinator", "compute"
 # The profiler can end a worker of Python 3.11 that runs compiled code. The environment is set before NumPy loads: huge pages
@@ -17,6 +17,18 @@ SETTINGS: dict[str, Any] = {
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 1 << 27,
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 1 << 25,
 }
+
+
+class SchedulerLost(ConnectionError):
+    """The scheduler of a cluster is gone, and the cluster with it."""
+
+
+def workers_of(client: Client) -> dict[str, Any]:
+    """Tell what the scheduler knows of its workers, by address."""
+    workers: dict[str, Any] | None = client.scheduler_info(n_workers=-1).get("workers")
+    if workers is None:
+        raise SchedulerLost("the scheduler is lost.")
+    return workers
 
 
 class _Worker(Worker):  # type: ignore[misc]

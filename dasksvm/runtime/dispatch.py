@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict, deque
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from threading import Condition
 from time import perf_counter
 from typing import Any
@@ -13,7 +14,7 @@ from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
 from dasksvm.data.sources import DaskSource, Source
-from dasksvm.runtime.cluster import COMPUTE
+from dasksvm.runtime.cluster import COMPUTE, SchedulerLost, workers_of
 from dasksvm.runtime.tasks import score_batches
 from dasksvm.runtime.wire import Options, Post, Scored
 from dasksvm.solver.features import Ints
@@ -100,12 +101,13 @@ class Dispatch:
         """Threads of the workers for tiles, as they were known so many seconds ago or later."""
         now = perf_counter()
         if now - self._refreshed > age:
-            workers = self._client.scheduler_info(n_workers=-1)["workers"]
-            self._workers = {
-                address: about["nthreads"]
-                for address, about in workers.items()
-                if (COMPUTE in about["resources"] if self.options.resources else address != self._own)
-            }
+            # Without a scheduler this worker ends soon; until then nothing is better known.
+            with suppress(SchedulerLost):
+                self._workers = {
+                    address: about["nthreads"]
+                    for address, about in workers_of(self._client).items()
+                    if (COMPUTE in about["resources"] if self.options.resources else address != self._own)
+                }
             self._refreshed = now
         return self._workers
 

@@ -7,7 +7,7 @@ from distributed import Client, Future, Worker
 
 from dasksvm import config
 from dasksvm.data.sources import Examples
-from dasksvm.runtime.cluster import COMPUTE, COORDINATOR
+from dasksvm.runtime.cluster import COMPUTE, COORDINATOR, workers_of
 from dasksvm.runtime.coordinator import Coordinator
 from dasksvm.runtime.memory import check
 from dasksvm.runtime.wire import Options
@@ -34,7 +34,7 @@ def place(
     """
     give_up = monotonic() + config.seconds_of("worker-timeout")
     while True:
-        workers = client.scheduler_info(n_workers=-1)["workers"]
+        workers = workers_of(client)
         missing = _missing(workers)
         if missing is None:
             break

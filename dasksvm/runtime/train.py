@@ -18,7 +18,7 @@ from dasksvm import config
 from dasksvm.callbacks import Watcher
 from dasksvm.data.sources import Examples
 from dasksvm.local import Looks
-from dasksvm.runtime.cluster import local_cluster
+from dasksvm.runtime.cluster import SchedulerLost, local_cluster
 from dasksvm.runtime.placement import place
 from dasksvm.runtime.wire import Begun, Report, Turn
 from dasksvm.snapshots import Checkpoint, Memo
@@ -121,7 +121,7 @@ def run(
     timings : Timings
     """
     audience = _Audience(watch, looks, learner.applied)
-    name = uuid4().hex[:8]
+    name, address = uuid4().hex[:8], client.scheduler.address
     before = snapshot.state(learner)
     lost_in_a_row, told = 0, audience.told
     avoid: set[str] = set()
@@ -130,12 +130,12 @@ def run(
             fresh = learner if attempt == 0 else snapshot.restore(learner.settings, before)
             ended, timings = _attempt(client, f"{name}-{attempt}", fresh, examples, audience, checkpoint, avoid)
             return ended, replace(timings, seconds=audience.seconds())
-        except CoordinatorLost as lost:
+        except (CoordinatorLost, SchedulerLost) as lost:
             lost_in_a_row = 1 if audience.told > told else lost_in_a_row + 1
             told = audience.told
-            if client.status != "running":
+            if isinstance(lost, SchedulerLost) or client.status != "running":
                 kept = "" if checkpoint is None else f" The run can be resumed from {checkpoint.folder} on another."
-                raise CoordinatorLost(f"the scheduler {client.scheduler.address} is lost.{kept}") from lost
+                raise SchedulerLost(f"the scheduler {address} is lost.{kept}") from lost
             if lost_in_a_row == COORDINATORS:
                 raise
             logger.warning("run %s lost its coordinator and begins again: %s", name, lost)
