@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
@@ -127,7 +128,7 @@ def test_times_as_dask_writes_them(written, seconds, data):
 def test_snapshots_are_passed_on(data, tmp_path, monkeypatch):
     run, given = dasksvm.train(data, LaSVC(random_state=0)), []
 
-    def spy(data, estimator, client=None, **more):
+    def spy(data, estimator, client=None, callbacks=(), **more):
         given.append(more)
         return run
 
@@ -165,6 +166,32 @@ def test_a_run_goes_on_from_its_snapshots(data, tmp_path):
     assert call("train", data.path, model, *keep, "--resume").exit_code == 0
     whole = LaSVC(epochs=3, random_state=0).fit(data)
     assert np.array_equal(load(model).coefficients, whole.dual_coef_)
+
+
+@pytest.mark.parametrize(
+    "where", [(), pytest.param(("--workers", 1), marks=pytest.mark.cluster)], ids=["here", "cluster"]
+)
+def test_a_terminated_run_keeps_a_snapshot_and_goes_on(where, data, tmp_path, monkeypatch):
+    monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
+    calls, show = [], ProgressLines.__call__
+
+    def terminating(self, progress, seconds):
+        calls.append(1)
+        if len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return show(self, progress, seconds)
+
+    model, kept = tmp_path / "model", tmp_path / "kept"
+    command = ("train", data.path, model, "--checkpoint", kept, "--epochs", 3, *where)
+    with monkeypatch.context() as patched:
+        patched.setattr(ProgressLines, "__call__", terminating)
+        result = call(*command)
+    assert result.exit_code == 143, result.output
+    assert "terminated" in result.stderr
+    assert not model.exists()
+    assert len(os.listdir(kept)) == 1
+    assert call(*command, "--resume").exit_code == 0
+    assert np.array_equal(load(model).coefficients, LaSVC(epochs=3, random_state=0).fit(data).dual_coef_)
 
 
 # Progress

@@ -231,11 +231,12 @@ def test_a_flipped_bit_in_a_chunk_is_seen(tmp_path):
             Dataset.open(tmp_path / "d").part(1)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_a_chunk_that_is_missing_is_seen(tmp_path, sparse):
+@pytest.mark.parametrize(("sparse", "dtype"), [(False, "f4"), (True, "f4"), (False, "u1")])
+def test_a_chunk_that_is_missing_is_seen(tmp_path, sparse, dtype):
     X, y = blobs(60)
     X[:, 0] = 0.0
     X[20:40] = 0.0
+    X = np.abs(X).astype(dtype)
     labels = np.where(np.arange(60) < 30, 0, y + 2)
     rows = sp.csr_matrix(X) if sparse else X
     data = Dataset.create(tmp_path / "d", rows, labels, np.ones(60), chunk_rows=20, random_state=0)

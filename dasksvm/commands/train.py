@@ -1,6 +1,9 @@
 """`dasksvm train`."""
 
+import signal
 import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,7 +12,51 @@ from dasksvm.commands.shared import Seconds, as_json, check_folder, cluster_opti
 from dasksvm.commands.solvers import estimator_of, solver_options
 from dasksvm.console import describe, echo_json, run_facts
 
-ENDED_EARLY = 3
+ENDED_EARLY, TERMINATED = 3, 128 + signal.SIGTERM
+
+
+# Seconds after which a run that is asked to terminate does so without another snapshot.
+PATIENCE = 20.0
+
+
+class Termination:
+    """A callback that ends a run when this process is asked to terminate, as soon as a snapshot of it is written.
+
+    Parameters
+    ----------
+    folder : str
+        Of the snapshots.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        self._asked, self._since = False, 0.0
+        self._there: list[str] | None = None
+
+    def __enter__(self) -> "Termination":
+        self._before = signal.signal(signal.SIGTERM, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+
+    def _note(self, *_: object) -> None:
+        self._asked = True
+
+    def _snapshots(self) -> list[str]:
+        return sorted(path.name for path in self.folder.glob("snapshot-*") if path.suffix != ".part")
+
+    def __call__(self, progress: Any, seconds: float) -> bool:
+        """Stop the run, of which a snapshot is written then; end the command when that has been done."""
+        if not self._asked:
+            return False
+        if self._there is None:
+            self._there, self._since = self._snapshots(), seconds
+            return True
+        if self._snapshots() != self._there or seconds > self._since + PATIENCE:
+            click.echo("dasksvm: terminated; --resume goes on", err=True)
+            click.get_current_context().exit(TERMINATED)
+        return False
 
 
 @click.command()
@@ -38,7 +85,7 @@ def train(
     """Train on the data set DATA and write MODEL, which is replaced.
 
     The exit code is 3 when a budget (--max-time, --max-examples, --max-support) ended the run before it was done; MODEL then is
-    what it came to.
+    what it came to. With --checkpoint, SIGTERM ends the run after a last snapshot, without a model, and the exit code is 143.
     """
     from dasksvm import train as run_training
 
@@ -46,9 +93,10 @@ def train(
     found = data_set(data).needs_labels()
     check_folder(model)
     estimator = estimator_of(options, found.classes.tolist()).set_params(verbose=0 if quiet else 1)
-    with connected(workers, scheduler, scheduler_file) as client:
+    with connected(workers, scheduler, scheduler_file) as client, _termination(checkpoint) as ending:
         start = time.perf_counter()
-        run = run_training(found, estimator, client=client, **keeping)
+        callbacks = [] if ending is None else [ending]
+        run = run_training(found, estimator, client=client, callbacks=callbacks, **keeping)
         run.model.save(model)
         seconds = time.perf_counter() - start
         if as_json:
@@ -67,6 +115,10 @@ def train(
                 click.echo("a budget ended the run early")
     if run.stopped:
         click.get_current_context().exit(ENDED_EARLY)
+
+
+def _termination(checkpoint: str | None) -> AbstractContextManager[Termination | None]:
+    return nullcontext() if checkpoint is None else Termination(checkpoint)
 
 
 def snapshots(checkpoint: str | None, every: float | None, resume: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dasksvm.data.statistics import FeatureStatistics, Scaling
 
 # Chunks of labels, weights and sources hold so many rows, and are written with rows of so many bytes.
 COLUMN_ROWS, WRITE_BYTES = 1 << 16, 64 << 20
-# What is read where a chunk is missing, besides NaN: no such value is ever written. Only X of integers has none.
+# What is read where a chunk is missing, besides NaN: no such value is ever written. X of integers has none, but all its chunks.
 NEVER = {"y": 255, "source": -1, "X/indices": -1, "X/indptr": -1}
 
 
@@ -72,6 +72,7 @@ class GroupWriter:
             dtype=dtype,
             compressors=packing(),
             fill_value=np.nan if dtype.kind == "f" else NEVER.get(name, 0),
+            config={"write_empty_chunks": True},
         )
 
     def write(self, blocks: Iterator[Block]) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,11 @@ class StoredRows(ChunkedRows):
         raise AssertionError
 
     def _checked(self, start: int, stop: int) -> NDArray[Any]:
+        if self._stored.dtype.kind != "f" and self._stored.ndim == 2:
+            # Of these, zarr would make zeros where a chunk is missing.
+            chunk = self._stored.metadata.encode_chunk_key((start // self.step, 0))
+            if Path(self.path).is_dir() and not Path(self.path, self.name, chunk).is_file():
+                raise FileNotFoundError("it is missing")
         values = _finite(self._stored[start:stop])
         if len(values) != stop - start:
             raise ValueError(f"it has {len(values)} rows")

@@ -64,7 +64,9 @@ training=$!
 # shellcheck disable=SC2329  # the trap calls it
 again() {
     echo "the time is nearly up: job $SLURM_JOB_ID is queued again" >&2
+    # It writes a last snapshot before it ends.
     kill "$training" 2>/dev/null || true
+    wait "$training" || true
     scontrol requeue "$SLURM_JOB_ID"
 }
 trap again USR1
