@@ -257,15 +257,16 @@ def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_fifty_kills_at_random(tmp_path, monkeypatch):
-    """Any worker, at any time, the coordinator's too; every second one strikes while another is away."""
-    data = noisy(tmp_path / "data.zarr", rows=60_000)
-    whole = train(data, solver(epochs=4))
+    """Any worker, at any time, the coordinator's too; the run is held up until all have struck."""
+    data = noisy(tmp_path / "data.zarr", rows=12_000)
+    whole = train(data, solver(epochs=2))
     rng, kills, over = random.Random(0), [], threading.Event()
     monkeypatch.setattr(driver, "TICK", 0.05)
 
     def assassin(client):
-        while len(kills) < 50 and not over.wait(rng.uniform(0.1, 1.5)):
+        while len(kills) < 50 and not over.wait(rng.uniform(0.3, 3.0)):
             try:
                 workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
                 kills.append(send(client, rng.choice(workers), signal.SIGKILL))
@@ -275,9 +276,9 @@ def test_fifty_kills_at_random(tmp_path, monkeypatch):
     with quick(**OFTEN), cluster(3, processes=True) as client:
         thread = threading.Thread(target=assassin, args=(client,))
         thread.start()
-        waits = [lambda progress, seconds: len(kills) < 50 and progress.phase == "online" and bool(time.sleep(0.2))]
+        held = [lambda progress, seconds: len(kills) < 50 and progress.seen > 12_000 and bool(time.sleep(0.5))]
         try:
-            run = train(data, solver(epochs=4), client=client, checkpoint=tmp_path / "kept", every=0.5, callbacks=waits)
+            run = train(data, solver(epochs=2), client=client, checkpoint=tmp_path / "kept", every=0.5, callbacks=held)
         finally:
             over.set()
             thread.join()

@@ -7,18 +7,18 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 from uuid import uuid4
 
-from distributed import Client
+from distributed import Client, Future
 from distributed.client import FutureCancelledError
 
 from dasksvm import config
 from dasksvm.callbacks import Watcher
 from dasksvm.data.sources import Examples
 from dasksvm.local import Looks
-from dasksvm.runtime.cluster import SchedulerLost, local_cluster
+from dasksvm.runtime.cluster import SchedulerLost, local_cluster, workers_of
 from dasksvm.runtime.placement import place
 from dasksvm.runtime.wire import Begun, Report, Turn
 from dasksvm.snapshots import Checkpoint, Memo
@@ -31,9 +31,11 @@ TICK = 0.25
 CLOSE_TIMEOUT = 5.0
 # One that is alive says so within this, whatever it computes.
 SIGN_OF_LIFE = 10.0
+# How often a driver that waits looks whether the coordinator is known to be lost.
+LOOK = 1.0
 RESTART_TIMEOUT = 10.0
 # Coordinators that may be lost in a row without a result that is new.
-COORDINATORS = 4
+COORDINATORS = 8
 # What a call to an actor raises when its worker is gone; what the run itself raises comes in a report.
 LOST = (OSError, RuntimeError, TimeoutError, CancelledError, FutureCancelledError)
 
@@ -209,7 +211,7 @@ def _attempt(
 ) -> tuple[Learner, Timings]:
     """Run a learner under one coordinator."""
     future, address = place(client, name, learner, examples, copies=bool(audience.every), avoid=avoid)
-    line = _Line(address)
+    line = _Line(client, future, address)
     try:
         line.coordinator = line.answer(lambda: future)
         begun: Begun = line.ask("begin", learner, examples, audience.every, checkpoint)
@@ -247,12 +249,15 @@ class _Line:
 
     Parameters
     ----------
+    client : Client
+    future : Future
+        Of the actor.
     address : str
         Of its worker.
     """
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, client: Client, future: Future, address: str) -> None:
+        self.client, self.future, self.address = client, future, address
         self.coordinator: Any = None
 
     def ask(self, method: str, *arguments: Any) -> Any:
@@ -262,13 +267,21 @@ class _Line:
         """Ask, which fails at once if the loss is known, and wait."""
         try:
             asked = asking()
+            patience = config.seconds_of("answer-timeout")
+            give_up = monotonic() + patience
             while True:
                 try:
-                    return asked.result(timeout=config.seconds_of("answer-timeout"))
+                    return asked.result(timeout=LOOK)
                 except TimeoutError as error:
-                    if not self._lives():
-                        raise Silent(self.address) from error
-        except Silent:
+                    # A call, and an actor that is not there yet, may wait for ever for a worker that is gone.
+                    known = self.address in workers_of(self.client)
+                    if not known or self.future.status not in ("pending", "finished"):
+                        raise CoordinatorLost(f"its worker {self.address} is gone") from error
+                    if monotonic() > give_up:
+                        if not self._lives():
+                            raise Silent(self.address) from error
+                        give_up = monotonic() + patience
+        except (CoordinatorLost, SchedulerLost):
             raise
         except LOST as error:
             raise CoordinatorLost(f"{type(error).__name__}: {error}") from error
