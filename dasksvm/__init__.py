@@ -11,6 +11,7 @@ __all__ = [
     "Dataset",
     "GapSVC",
     "HeldOut",
+    "Job",
     "KernelModel",
     "LaSVC",
     "MulticlassSVC",
@@ -19,7 +20,9 @@ __all__ = [
     "TrackingSVC",
     "__version__",
     "jaakkola_gamma",
+    "jobs",
     "load",
+    "submit",
     "train",
 ]
 
@@ -29,6 +32,7 @@ _HOMES = {
     "Dataset": "dasksvm.data",
     "GapSVC": "dasksvm.estimators.gap",
     "HeldOut": "dasksvm.callbacks",
+    "Job": "dasksvm.runtime",
     "KernelModel": "dasksvm.model",
     "LaSVC": "dasksvm.estimators",
     "MulticlassSVC": "dasksvm.estimators.multiclass",
@@ -37,7 +41,9 @@ _HOMES = {
     "ShiftingGridSearch": "dasksvm.estimators.search",
     "TrackingSVC": "dasksvm.estimators.tracking",
     "jaakkola_gamma": "dasksvm.estimators.width",
+    "jobs": "dasksvm.runtime",
     "load": "dasksvm.modelfile",
+    "submit": "dasksvm.estimators.jobs",
     "train": "dasksvm.estimators.training",
 }
 

@@ -1,6 +1,22 @@
 """Training on a Dask cluster: the one package that imports distributed."""
 
 from dasksvm.runtime.cluster import SchedulerLost, local_cluster
+from dasksvm.runtime.driver import JobCancelled
+from dasksvm.runtime.job import Job, JobLost, JobStatus, UnknownJob, jobs, launch
 from dasksvm.runtime.train import CoordinatorLost, connected, opened, run
 
-__all__ = ["CoordinatorLost", "SchedulerLost", "connected", "local_cluster", "opened", "run"]
+__all__ = [
+    "CoordinatorLost",
+    "Job",
+    "JobCancelled",
+    "JobLost",
+    "JobStatus",
+    "SchedulerLost",
+    "UnknownJob",
+    "connected",
+    "jobs",
+    "launch",
+    "local_cluster",
+    "opened",
+    "run",
+]

@@ -41,7 +41,7 @@ def place(
         if monotonic() > give_up:
             raise RuntimeError(missing)
         sleep(POLL)
-    coordinators = _offering(workers, COORDINATOR)
+    coordinators = offering(workers, COORDINATOR)
     suited = coordinators or list(workers)
     address = _least_busy(client, [each for each in suited if each not in avoid] or suited)
     check(workers, address, bool(coordinators), learner, examples, copies=copies)
@@ -65,7 +65,8 @@ def place(
     return future, address
 
 
-def _offering(workers: dict[str, Any], resource: str) -> list[str]:
+def offering(workers: dict[str, Any], resource: str) -> list[str]:
+    """Give the addresses of the workers that offer a resource."""
     return [address for address, about in workers.items() if about["resources"].get(resource, 0) >= 1]
 
 
@@ -74,7 +75,7 @@ def _missing(workers: dict[str, Any]) -> str | None:
     if not workers:
         return "the cluster has no workers."
     for needed, other in ((COORDINATOR, COMPUTE), (COMPUTE, COORDINATOR)):
-        if _offering(workers, other) and not _offering(workers, needed):
+        if offering(workers, other) and not offering(workers, needed):
             return (
                 f"workers offer the resource {other!r}, but none offers {needed!r}: start one with "
                 f"`dask worker ADDRESS --nthreads 1 --resources {needed}=1`, or all without resources."

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from itertools import count
 from time import monotonic, perf_counter
@@ -38,6 +39,8 @@ RESTART_TIMEOUT = 10.0
 COORDINATORS = 8
 # What a call to an actor raises when its worker is gone; what the run itself raises comes in a report.
 LOST = (OSError, RuntimeError, TimeoutError, CancelledError, FutureCancelledError)
+# Called before every turn of a run in the same thread; what it raises ends the run.
+ticking: ContextVar[Callable[[], None]] = ContextVar("ticking", default=lambda: None)
 
 
 class CoordinatorLost(RuntimeError):
@@ -222,6 +225,7 @@ def _attempt(
         audience.begin(begun)
         keep = starved = False
         for number in count():
+            ticking.get()()
             memo = audience.memo() if keep and checkpoint is not None else None
             turn = Turn(number, TICK, audience.seconds(), audience.stop, memo)
             report: Report = line.ask("advance", turn)

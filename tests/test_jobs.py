@@ -1,0 +1,222 @@
+"""Jobs: trainings that run on a cluster by themselves."""
+
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+from distributed import Client
+
+import dasksvm
+from dasksvm import LaSVC, train
+from dasksvm.runtime import JobCancelled, UnknownJob
+from dasksvm.snapshots import AnotherRun
+from tests.clusters import cluster, left_over, noisy, solver
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=1500)
+
+
+@pytest.fixture(scope="module")
+def expected(data):
+    return train(data, solver()).model
+
+
+@pytest.fixture(scope="module")
+def client():
+    with cluster(2) as client:
+        yield client
+
+
+def same(one, other):
+    parts = ("support_vectors", "coefficients", "intercepts", "classes")
+    return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in parts)
+
+
+def slow(monkeypatch, at=600, seconds=0.05):
+    """Make runs wait from an example on, until the event is set, so that there is time to do something to them."""
+    from dasksvm.solver.twoclass import TwoClassLearner
+
+    take, go_on = TwoClassLearner.take, threading.Event()
+
+    def late(self, result):
+        progress = take(self, result)
+        if progress.seen >= at and not go_on.is_set():
+            go_on.wait(seconds)
+        return progress
+
+    monkeypatch.setattr(TwoClassLearner, "take", late)
+    return go_on
+
+
+def wait_for(condition):
+    give_up = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def test_a_job_from_submission_to_oblivion(client, data, expected):
+    job = dasksvm.submit(data, solver(), client=client, name="noisy")
+    assert job.id.startswith("noisy-")
+    seen = []
+    status = job.attach([lambda progress, seconds: bool(seen.append((progress.phase, progress.seen)))])
+    assert status.state == job.status().state == "done"
+    assert seen[-1] == ("done", 1500)
+    assert status.about["data"] == data.path
+    assert status.about["parameters"]["C"] == 3.0
+    assert status.about["examples"] == 1500
+    assert status.progress["members"] > 0
+    json.dumps(vars(status))
+    assert same(job.fetch(), expected)
+    assert same(dasksvm.Job(job.id, client.scheduler.address).fetch(), expected)
+    assert [other.id for other in dasksvm.jobs(client)] == [job.id]
+    job.cancel()
+    assert dasksvm.jobs(client) == []
+    for asked in (job.status, job.attach, job.cancel, job.fetch):
+        with pytest.raises(UnknownJob, match=f"no job {job.id}"):
+            asked()
+    assert left_over(client) == ([], {(0, 0)})
+
+
+def test_attached_twice_to_a_running_job_without_gaps_or_doubles(client, data, monkeypatch):
+    slow(monkeypatch, at=100)
+    job = dasksvm.submit(str(data.path), solver(), client=client)
+    both = [], []
+
+    def attach(seen):
+        job.attach([lambda progress, seconds: bool(seen.append((progress.steps, seconds)))])
+
+    first = threading.Thread(target=attach, args=(both[0],))
+    first.start()
+    wait_for(lambda: both[0])
+    assert job.status().state == "running"
+    attach(both[1])
+    first.join()
+    assert both[0] == both[1]
+    steps = [steps for steps, _ in both[0]]
+    assert steps == sorted(steps)
+    assert len(steps) > 2
+    job.cancel()
+
+
+def test_a_watcher_detaches_and_the_job_goes_on(client, data, expected):
+    job = dasksvm.submit(data, solver(), client=client)
+    job.attach([lambda progress, seconds: True])
+    assert same(job.fetch(), expected)
+    job.cancel()
+
+
+def test_lines_are_shown_if_nothing_else_is_asked_for(client, data, capsys):
+    job = dasksvm.submit(data, solver(), client=client)
+    job.attach()
+    assert "members" in capsys.readouterr().err
+    job.cancel()
+
+
+def test_jobs_side_by_side(client, data, expected):
+    other = LaSVC(C=1.0, random_state=3)
+    jobs = [dasksvm.submit(data, each, client=client) for each in (solver(), other, solver())]
+    models = [job.fetch() for job in jobs]
+    assert same(models[0], expected)
+    assert same(models[1], train(data, other).model)
+    assert same(models[2], expected)
+    assert [job.id for job in dasksvm.jobs(client)] == [job.id for job in jobs]
+    for job in jobs:
+        job.cancel()
+    assert left_over(client) == ([], {(0, 0)})
+
+
+def test_a_budget_ends_a_job_with_a_model(client, data):
+    job = dasksvm.submit(data, solver(max_examples=500), client=client)
+    assert job.attach(()).state == "stopped"
+    assert job.status().about["examples"] == 500
+    assert same(job.fetch(), train(data, solver(max_examples=500)).model)
+    job.cancel()
+
+
+def test_a_failed_job_tells_its_error(client, data, tmp_path):
+    job = dasksvm.submit(tmp_path / "nothing.zarr", solver(), client=client)
+    status = job.attach()
+    assert status.state == "failed"
+    assert "nothing.zarr is no data set" in status.error
+    with pytest.raises(ValueError, match="is no data set"):
+        job.fetch()
+    job.cancel()
+    assert left_over(client) == ([], {(0, 0)})
+
+
+def test_a_running_job_is_cancelled_and_another_goes_on(client, data, expected, tmp_path, monkeypatch):
+    go_on = slow(monkeypatch, seconds=3600)
+    monkeypatch.setattr("dasksvm.runtime.driver.LOOK", 0.0)
+    job = dasksvm.submit(data, solver(), client=client, checkpoint=tmp_path, every=0)
+    wait_for(lambda: (job.status().progress or {}).get("seen", 0) > 300)
+    job.cancel()
+    assert job.status().state == "cancelled"
+    with pytest.raises(JobCancelled):
+        job.fetch()
+    assert job.attach().state == "cancelled"
+    go_on.set()
+    assert left_over(client) == ([], {(0, 0)})
+    assert list(tmp_path.glob("snapshot-*"))
+    assert not list(tmp_path.glob("*.model"))
+    assert job.status().progress["seen"] < 1500
+    again = dasksvm.submit(data, solver(), client=client, checkpoint=tmp_path, resume=True)
+    assert same(again.fetch(), expected)
+    assert same(dasksvm.load(tmp_path / f"{again.id}.model"), expected)
+    for each in (job, again):
+        each.cancel()
+    assert dasksvm.jobs(client) == []
+
+
+def test_a_job_that_waits_is_cancelled(data):
+    with cluster(1) as client:
+        client.cluster.scale(0)
+        wait_for(lambda: not client.scheduler_info(n_workers=-1)["workers"])
+        job = dasksvm.submit(data, solver(), client=client)
+        assert job.status().state == "queued"
+        job.cancel()
+        assert job.status().state == "cancelled"
+        assert job.attach().state == "cancelled"
+        client.run_on_scheduler(lambda dask_scheduler: None)
+        assert client.run_on_scheduler(lambda dask_scheduler: list(map(str, dask_scheduler.tasks))) == []
+
+
+def test_a_fresh_job_does_not_take_anothers_snapshots(client, data, tmp_path):
+    train(data, solver(max_time=1e-3), checkpoint=tmp_path, every=0)
+    assert list(tmp_path.glob("snapshot-*"))
+    fresh = dasksvm.submit(data, solver(), client=client, checkpoint=tmp_path)
+    with pytest.raises(FileExistsError, match="holds snapshots"):
+        fresh.fetch()
+    other = dasksvm.submit(data, solver(C=4.0), client=client, checkpoint=tmp_path, resume=True)
+    with pytest.raises(AnotherRun, match=r"classes\.bounds"):
+        other.fetch()
+    for job in (fresh, other):
+        job.cancel()
+
+
+def test_what_no_job_can_be(client, data):
+    X, y = np.eye(4), [0, 1, 0, 1]
+    for given in (X, (X, y), data.as_dask()[0]):
+        with pytest.raises(TypeError, match="Dataset or its path"):
+            dasksvm.submit(given, solver(), client=client)
+    with pytest.raises(ValueError, match="C"):
+        dasksvm.submit(data, solver(C=-1.0), client=client)
+    with pytest.raises(ValueError, match="need a checkpoint"):
+        dasksvm.submit(data, solver(), client=client, resume=True)
+    for name in ("../up", "", "a b", "x" * 41):
+        with pytest.raises(ValueError, match="letters"):
+            dasksvm.submit(data, solver(), client=client, name=name)
+    for id in ("../up", "", "a/b", "nobody", "x" * 99):
+        with pytest.raises(UnknownJob):
+            dasksvm.Job(id, client).status()
+    assert dasksvm.jobs(client) == []
+
+
+def test_without_a_cluster(data):
+    for asked in (lambda: dasksvm.submit(data, solver()), dasksvm.jobs, dasksvm.Job("nobody").status):
+        with pytest.raises(ValueError, match="jobs need a cluster"):
+            asked()
