@@ -36,16 +36,15 @@ def same(one, other):
     return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in parts)
 
 
-def slow(monkeypatch, at=600, seconds=0.05):
-    """Make runs wait from an example on, until the event is set, so that there is time to do something to them."""
+def slow(monkeypatch, seconds):
+    """Make every result take so long, until the event is set, so that there is time to do something to a run."""
     from dasksvm.solver.twoclass import TwoClassLearner
 
     take, go_on = TwoClassLearner.take, threading.Event()
 
     def late(self, result):
         progress = take(self, result)
-        if progress.seen >= at and not go_on.is_set():
-            go_on.wait(seconds)
+        go_on.wait(seconds)
         return progress
 
     monkeypatch.setattr(TwoClassLearner, "take", late)
@@ -83,7 +82,7 @@ def test_a_job_from_submission_to_oblivion(client, data, expected):
 
 
 def test_attached_twice_to_a_running_job_without_gaps_or_doubles(client, data, monkeypatch):
-    slow(monkeypatch, at=100)
+    slow(monkeypatch, 0.05)
     job = dasksvm.submit(str(data.path), solver(), client=client)
     both = [], []
 
@@ -150,17 +149,16 @@ def test_a_failed_job_tells_its_error(client, data, tmp_path):
 
 
 def test_a_running_job_is_cancelled_and_another_goes_on(client, data, expected, tmp_path, monkeypatch):
-    go_on = slow(monkeypatch, seconds=3600)
-    monkeypatch.setattr("dasksvm.runtime.driver.LOOK", 0.0)
+    go_on = slow(monkeypatch, 0.2)
     job = dasksvm.submit(data, solver(), client=client, checkpoint=tmp_path, every=0)
-    wait_for(lambda: (job.status().progress or {}).get("seen", 0) > 300)
+    wait_for(lambda: (job.status().progress or {}).get("seen", 0) > 100)
     job.cancel()
     assert job.status().state == "cancelled"
     with pytest.raises(JobCancelled):
         job.fetch()
     assert job.attach().state == "cancelled"
-    go_on.set()
     assert left_over(client) == ([], {(0, 0)})
+    go_on.set()
     assert list(tmp_path.glob("snapshot-*"))
     assert not list(tmp_path.glob("*.model"))
     assert job.status().progress["seen"] < 1500
@@ -181,8 +179,7 @@ def test_a_job_that_waits_is_cancelled(data):
         job.cancel()
         assert job.status().state == "cancelled"
         assert job.attach().state == "cancelled"
-        client.run_on_scheduler(lambda dask_scheduler: None)
-        assert client.run_on_scheduler(lambda dask_scheduler: list(map(str, dask_scheduler.tasks))) == []
+        assert left_over(client)[0] == []
 
 
 def test_a_fresh_job_does_not_take_anothers_snapshots(client, data, tmp_path):
@@ -216,7 +213,11 @@ def test_what_no_job_can_be(client, data):
     assert dasksvm.jobs(client) == []
 
 
-def test_without_a_cluster(data):
+def test_without_a_cluster(data, monkeypatch):
+    def none():
+        raise ValueError("no client")
+
+    monkeypatch.setattr(Client, "current", none)
     for asked in (lambda: dasksvm.submit(data, solver()), dasksvm.jobs, dasksvm.Job("nobody").status):
         with pytest.raises(ValueError, match="jobs need a cluster"):
             asked()

@@ -1,7 +1,7 @@
 """The driver of a detached job: one task that ticks a run, as a client would, and tells of it on the scheduler.
 
 What is known of a job is there: its record, in the scheduler's metadata, the events of its topic, and its future, which a
-published data set keeps. A driver whose worker is lost is started again elsewhere, by Dask.
+variable keeps. A driver whose worker is lost is started again elsewhere, by Dask.
 """
 
 import logging
@@ -30,7 +30,7 @@ class JobCancelled(RuntimeError):
 
 
 def name_of(id: str) -> str:
-    """Name the topic of a job; its future and the published data set are called so too."""
+    """Name the topic of a job; its future, and the variable that keeps it, are called so too."""
     return f"dasksvm-job-{id}"
 
 

@@ -12,7 +12,7 @@ from time import sleep
 from typing import Any
 
 import numpy as np
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future, KilledWorker, Variable
 
 from dasksvm.callbacks import ProgressLines, Watcher
 from dasksvm.model import KernelModel
@@ -26,6 +26,7 @@ from dasksvm.solver.messages import Progress
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 POLL = 0.5
+ANSWER = 30.0
 OVER = ("done", "stopped", "failed", "cancelled", "lost")
 
 
@@ -147,7 +148,7 @@ class Job:
                 client.set_metadata([RECORDS, self.id], None)
             else:
                 client.set_metadata([RECORDS, self.id, "cancelled"], True)
-            client.unpublish_dataset(name_of(self.id))
+            Variable(name_of(self.id), client).delete()
 
     def fetch(self) -> KernelModel:
         """Give the model, when the job is done; the cluster keeps it too.
@@ -163,7 +164,7 @@ class Job:
                 raise JobCancelled(f"the job {self.id} was cancelled.")
             if status.state == "lost":
                 raise JobLost(f"the job {self.id} was lost: {status.error}")
-            content = Future(name_of(self.id), client).result()
+            content = _future(client, name_of(self.id)).result()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "model")
             path.write_bytes(content)
@@ -221,7 +222,7 @@ def launch(client: Any, work: Work, about: dict[str, Any], name: str | None) -> 
             allow_other_workers=bool(preferred),
             priority=1,
         )
-        found.publish_dataset(future, name=name_of(id))
+        Variable(name_of(id), found).set(future)
     return Job(id, client)
 
 
@@ -233,8 +234,13 @@ def _client(client: Any) -> Iterator[Client]:
         yield found
 
 
+def _future(client: Client, key: str) -> Future:
+    """Give the future of a job that is kept; a published data set would bring back all that this client has released lately."""
+    return Variable(key, client).get(timeout=ANSWER)
+
+
 def _failure(client: Client, key: str) -> tuple[str, str]:
-    error = Future(key, client).exception()
+    error = _future(client, key).exception()
     if isinstance(error, KilledWorker):
         return (
             "lost",
