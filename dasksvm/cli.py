@@ -15,6 +15,7 @@ import click
 from dasksvm import __version__
 from dasksvm.commands.info import info
 from dasksvm.commands.ingest import ingest
+from dasksvm.commands.jobs import attach, cancel, fetch, status, submit
 from dasksvm.commands.label import label
 from dasksvm.commands.predict import evaluate, predict
 from dasksvm.commands.quickstart import quickstart
@@ -92,7 +93,10 @@ def main() -> None:
 
 
 main.params.append(verbosity())
-for command in (quickstart, ingest, info, train, predict, evaluate, label):
+for command in (
+    *(quickstart, ingest, info, train, predict, evaluate, label),
+    *(submit, status, attach, cancel, fetch),
+):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -151,6 +151,16 @@ def _few(numbers: Any) -> str:
     return ", ".join(f"{number:g}" for number in numbers[:SHOWN]) + more
 
 
+def tell_job(status: Any) -> None:
+    """Say in one line where a job stands."""
+    about, progress = status.about, status.progress
+    stands = f"{status.id:20} {status.state:9} {about['solver']} of {about['data']}, submitted {about['submitted']}"
+    if progress is not None:
+        seen, members, seconds = progress["seen"], progress["members"], progress["seconds"]
+        stands += f": {seen:,} seen, {members:,} members, {seconds:.1f} s"
+    click.echo(stands if status.error is None else f"{stands}: {in_one_line(status.error)}")
+
+
 def run_facts(run: Any) -> Facts:
     """Collect what a training left."""
     fitted = run.estimator
