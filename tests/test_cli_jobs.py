@@ -10,16 +10,17 @@ from dasksvm import load, train
 from tests.clusters import cluster, left_over, noisy, solver
 from tests.test_cli import call
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=1500)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client():
-    """A cluster in this process, which the commands run in too."""
-    with cluster(1) as client:
+    with cluster(1, processes=True) as client:
         yield client
 
 

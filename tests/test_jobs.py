@@ -156,6 +156,15 @@ def test_a_running_job_is_cancelled_and_another_goes_on(client, data, expected, 
     with pytest.raises(JobCancelled):
         job.fetch()
     assert job.attach().state == "cancelled"
+    print(
+        client.run_on_scheduler(
+            lambda dask_scheduler: {
+                str(k): (t.state, [str(c.client_key) for c in t.who_wants or ()], t.processing_on)
+                for k, t in dask_scheduler.tasks.items()
+            }
+        ),
+        client.get_events(f"dasksvm-job-{job.id}")[-2:],
+    )
     assert left_over(client) == ([], {(0, 0)})
     go_on.set()
     assert list(tmp_path.glob("snapshot-*"))
@@ -181,8 +190,9 @@ def test_a_job_that_waits_is_cancelled(data):
         assert left_over(client)[0] == []
 
 
-def test_a_fresh_job_does_not_take_anothers_snapshots(client, data, tmp_path):
-    train(data, solver(max_time=1e-3), checkpoint=tmp_path, every=0)
+def test_a_fresh_job_does_not_take_anothers_snapshots(client, data, tmp_path, monkeypatch):
+    monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
+    train(data, solver(), client=client, checkpoint=tmp_path, callbacks=[lambda progress, seconds: progress.seen > 100])
     assert list(tmp_path.glob("snapshot-*"))
     fresh = dasksvm.submit(data, solver(), client=client, checkpoint=tmp_path)
     with pytest.raises(FileExistsError, match="holds snapshots"):
