@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, Future, Variable
 
 import dasksvm
 from dasksvm import LaSVC, train
-from dasksvm.runtime import JobCancelled, UnknownJob
+from dasksvm.runtime import JobCancelled, JobLost, UnknownJob
 from dasksvm.snapshots import AnotherRun
 from tests.clusters import cluster, left_over, noisy, solver
 
@@ -156,15 +156,6 @@ def test_a_running_job_is_cancelled_and_another_goes_on(client, data, expected, 
     with pytest.raises(JobCancelled):
         job.fetch()
     assert job.attach().state == "cancelled"
-    print(
-        client.run_on_scheduler(
-            lambda dask_scheduler: {
-                str(k): (t.state, [str(c.client_key) for c in t.who_wants or ()], t.processing_on)
-                for k, t in dask_scheduler.tasks.items()
-            }
-        ),
-        client.get_events(f"dasksvm-job-{job.id}")[-2:],
-    )
     assert left_over(client) == ([], {(0, 0)})
     go_on.set()
     assert list(tmp_path.glob("snapshot-*"))
@@ -202,6 +193,19 @@ def test_a_fresh_job_does_not_take_anothers_snapshots(client, data, tmp_path, mo
         other.fetch()
     for job in (fresh, other):
         job.cancel()
+
+
+def test_a_job_that_its_scheduler_does_not_know_any_more_is_lost(client, data):
+    job = dasksvm.submit(data, solver(), client=client)
+    job.attach(())
+    Variable(f"dasksvm-job-{job.id}", client).delete()
+    client.cancel(Future(f"dasksvm-job-{job.id}", client), force=True)
+    wait_for(lambda: job.status().state == "lost")
+    with pytest.raises(JobLost, match="does not know"):
+        job.fetch()
+    job.cancel()
+    with pytest.raises(UnknownJob):
+        job.status()
 
 
 def test_what_no_job_can_be(client, data):

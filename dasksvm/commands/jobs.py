@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dasksvm.commands.shared import Command, Seconds, as_json, check_folder
+from dasksvm.commands.shared import Command, Seconds, as_json, check_folder, data_set
 from dasksvm.commands.solvers import estimator_of, solver_options
 from dasksvm.commands.train import ENDED_EARLY, snapshots
 from dasksvm.console import echo_json, tell_job
@@ -62,7 +62,7 @@ def submit(
     import dasksvm
 
     keeping = snapshots(checkpoint, every, resume)
-    found = dasksvm.Dataset.open(data).needs_labels()
+    found = data_set(data).needs_labels()
     estimator = estimator_of(options, found.classes.tolist())
     with running(scheduler, scheduler_file) as client:
         job = dasksvm.submit(found, estimator, client, name=name, **keeping)

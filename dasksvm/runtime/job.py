@@ -149,6 +149,8 @@ class Job:
             else:
                 client.set_metadata([RECORDS, self.id, "cancelled"], True)
             Variable(name_of(self.id), client).delete()
+            # The submitting client's release waits for its garbage collector.
+            client.cancel(Future(name_of(self.id), client), force=True)
 
     def fetch(self) -> KernelModel:
         """Give the model, when the job is done; the cluster keeps it too.
@@ -158,12 +160,12 @@ class Job:
         JobCancelled, JobLost
             If there will be none; if the job failed, its error.
         """
+        status = self.attach(())
+        if status.state == "cancelled":
+            raise JobCancelled(f"the job {self.id} was cancelled.")
+        if status.state == "lost":
+            raise JobLost(f"the job {self.id} was lost: {status.error}")
         with _client(self.client) as client:
-            status = self.attach(())
-            if status.state == "cancelled":
-                raise JobCancelled(f"the job {self.id} was cancelled.")
-            if status.state == "lost":
-                raise JobLost(f"the job {self.id} was lost: {status.error}")
             content = _future(client, name_of(self.id)).result()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "model")
