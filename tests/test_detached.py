@@ -67,7 +67,7 @@ def started(client, job):
 
 def forget(client, job):
     job.cancel()
-    client.run(_collect)  # the coordinator of a driver that was lost alone is released, but part of a cycle
+    client.run(_collect)  # of a coordinator that was released within a turn, its last error may hold it
     assert left_over(client) == ([], {(0, 0)})
 
 

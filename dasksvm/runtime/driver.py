@@ -80,7 +80,8 @@ class Driver:
         self.log("started", worker=get_worker().address)
 
     def describe(self, **facts: Any) -> None:
-        """Add to what the job is."""
+        """Add to what the job is; a record that was forgotten stays so."""
+        self._heed()
         for name, value in facts.items():
             self.client.set_metadata([RECORDS, self.id, "about", name], value)
 
@@ -103,8 +104,7 @@ class Driver:
         now = monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK
-            if self._record().get("cancelled", False):
-                raise JobCancelled(f"the job {self.id} was cancelled.")
+            self._heed()
         if not self._begun:
             self._begun = True
             self.client.set_metadata([RECORDS, self.id, "begun"], True)
@@ -132,6 +132,10 @@ class Driver:
         rate = (progress.seen - seen) / (seconds - before) if seconds > before else 0.0
         self.log("progress", **_plain(progress), rows_per_second=rate, seconds=seconds)
         self._newest, self._told = None, (monotonic(), seconds, progress.seen)
+
+    def _heed(self) -> None:
+        if self._record().get("cancelled", False):
+            raise JobCancelled(f"the job {self.id} was cancelled.")
 
     def _record(self) -> dict[str, Any]:
         """Read the record; of a job that was forgotten as that of a cancelled one."""
