@@ -1,6 +1,5 @@
 """Jobs on workers that are processes of their own: their client gone, their driver's worker lost."""
 
-import gc
 import os
 import signal
 import subprocess
@@ -67,12 +66,7 @@ def started(client, job):
 
 def forget(client, job):
     job.cancel()
-    client.run(_collect)  # of a coordinator that was released within a turn, its last error may hold it
     assert left_over(client) == ([], {(0, 0)})
-
-
-def _collect():
-    gc.collect()
 
 
 SUBMIT = """

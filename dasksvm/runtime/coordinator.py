@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any
+from weakref import finalize
 
 from distributed import get_worker
 
@@ -94,6 +95,8 @@ class Coordinator:
                 return Begun(0, None, [], error)
         self.learner, self.examples, self.every = learner, examples, every
         self._dispatch = Dispatch(self.post, self.options, self.timings, examples.source)
+        # A driver that is lost cannot close it, and a task for a worker that is gone as well would be waited for.
+        finalize(self, self._dispatch.close).atexit = False
         self._wanted([*learner.pending(), *learner.plans()])
         if sys.version_info[:2] == (3, 11) and "profile" in get_worker().periodic_callbacks:
             texts = [*texts, PROFILED]
