@@ -17,7 +17,7 @@ from distributed import Client, Future, KilledWorker, Variable
 from dasksvm.callbacks import ProgressLines, Watcher
 from dasksvm.model import KernelModel
 from dasksvm.modelfile import load
-from dasksvm.runtime.cluster import COORDINATOR
+from dasksvm.runtime.cluster import COORDINATOR, workers_of
 from dasksvm.runtime.driver import RECORDS, Event, JobCancelled, Work, drive, name_of
 from dasksvm.runtime.placement import offering
 from dasksvm.runtime.train import connected
@@ -213,7 +213,7 @@ def launch(client: Any, work: Work, about: dict[str, Any], name: str | None) -> 
     id = token_hex(4) if name is None else f"{name}-{token_hex(3)}"
     with _client(client) as found:
         submitted = datetime.now(UTC).isoformat(timespec="seconds")
-        preferred = offering(found.scheduler_info(n_workers=-1)["workers"], COORDINATOR)
+        preferred = offering(workers_of(found), COORDINATOR)
         found.set_metadata([RECORDS, id], {"about": {**about, "submitted": submitted}})
         future = found.submit(
             drive,
