@@ -259,7 +259,7 @@ def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_fifty_kills_at_random(tmp_path, monkeypatch):
-    """Any worker, at any time, the coordinator's too; the run is held up until all have struck."""
+    """Any worker, the coordinator's too, all along the run: it is held up until as large a share of them has struck."""
     data = noisy(tmp_path / "data.zarr", rows=12_000)
     whole = train(data, solver(epochs=2))
     rng, kills, over = random.Random(0), [], threading.Event()
@@ -276,9 +276,16 @@ def test_fifty_kills_at_random(tmp_path, monkeypatch):
     with quick(**OFTEN), cluster(3, processes=True) as client:
         thread = threading.Thread(target=assassin, args=(client,))
         thread.start()
-        held = [lambda progress, seconds: len(kills) < 50 and progress.seen > 12_000 and bool(time.sleep(0.5))]
+
+        def held(progress, seconds):
+            while len(kills) < 50 * progress.seen / 24_000 and thread.is_alive():
+                time.sleep(0.02)
+            return False
+
         try:
-            run = train(data, solver(epochs=2), client=client, checkpoint=tmp_path / "kept", every=0.5, callbacks=held)
+            run = train(
+                data, solver(epochs=2), client=client, checkpoint=tmp_path / "kept", every=0.5, callbacks=[held]
+            )
         finally:
             over.set()
             thread.join()
