@@ -52,6 +52,8 @@ def write(path: str | Path, kind: str, version: int, about: Mapping[str, Any], a
         table = [_put(file, name, np.asarray(array)) for name, array in arrays.items()]
         header = {"kind": kind, "version": version, "about": dict(about), "arrays": table}
         text, start = json.dumps(header).encode(), file.tell()
+        if len(text) > TABLE:
+            raise ValueError(f"a table of {len(text)} bytes is not for files: what is long should be an array")
         file.write(text + TAIL.pack(start, len(text), zlib.crc32(text)) + MARK)
 
 

@@ -9,6 +9,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -154,12 +156,15 @@ class Shown:
     def resume(self, entries: list[Entry]) -> None:
         """Go on after these entries: each held-out set has its own again, but no `best` model from before."""
         self._history.resume(entries)
-        found = [entry for entry in self.entries if "error" in entry]
-        while found:
-            seen = found[0]["seen"]
-            for each in self.held_out:
-                if is_due((each.every,), self._seen, seen):
-                    each.entries.append(found.pop(0))
+        for seen, found in groupby((entry for entry in self.entries if "error" in entry), itemgetter("seen")):
+            looks = list(found)
+            due = [each for each in self.held_out if is_due((each.every,), self._seen, seen)]
+            if len(self.held_out) > 1 and len(due) != len(looks):
+                raise ValueError(
+                    "the run was begun with other held-out sets: give the same ones in the same order, or one, or none."
+                )
+            for each, entry in zip(self.held_out if len(self.held_out) == 1 else due, looks, strict=False):
+                each.entries.append(entry)
             self._seen = seen
 
     def look(self, finished: Finished, seconds: float) -> bool:

@@ -1,6 +1,6 @@
 """The command line: the group of commands, how errors are told, exit codes.
 
-0: done. 2: usage. 3: a budget ended a training early. 4: failed. 130: interrupted.
+0: done. 2: usage. 3: a budget ended a training early. 4: failed. 130: interrupted. 143: terminated, with a snapshot.
 """
 
 import select

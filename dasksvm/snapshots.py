@@ -4,6 +4,7 @@ Each is a file of arrays (`arrayfile`). Its name has the number of the executor 
 thought lost, and comes back, do not stand before its successor's.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -27,6 +28,10 @@ KEPT = 3
 SPEED = 2e8
 # Labels that tell one data set from another.
 COMPARED = 4096
+# The array that holds what `history_` has, as JSON.
+HISTORY = "history"
+# What a damaged file, or a disk that has gone, makes of reading.
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, OSError, MemoryError)
 Name = tuple[int, int]
 
 
@@ -150,7 +155,7 @@ class Snapshots:
         for name in reversed(names):
             try:
                 learner, memo = self._read(name, fresh.settings)
-            except (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError) as error:
+            except UNREADABLE as error:
                 bad.append(f"the snapshot {self._path(name)} cannot be used: {error}")
                 continue
             self._last = memo.seconds
@@ -171,19 +176,21 @@ class Snapshots:
 
     def write(self, learner: Learner, memo: Memo) -> str | None:
         """Write a snapshot between two calls of the learner; say what the user should know, if it could not be written."""
-        names = self._names()
-        if names and names[-1][0] > self._epoch:
-            return f"another executor goes on with the run in {self.folder}: this one keeps no more snapshots."
         start = perf_counter()
         self._last, self._applied = memo.seconds, learner.applied
         state = snapshot.view(learner)
         arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
         scalars = {name: _plain(value) for name, value in state.items() if name not in arrays}
-        about = {"run": self.checkpoint.run, "seed": learner.settings.seed, "memo": vars(memo), "scalars": scalars}
+        arrays[HISTORY] = np.frombuffer(json.dumps(memo.entries).encode(), np.uint8)
+        told = {"shown": memo.shown, "seconds": memo.seconds}
+        about = {"run": self.checkpoint.run, "seed": learner.settings.seed, "memo": told, "scalars": scalars}
         self._number += 1
         path = self._path((self._epoch, self._number))
         try:
+            if any(epoch > self._epoch for epoch, _ in self._names()):
+                return f"another executor goes on with the run in {self.folder}: this one keeps no more snapshots."
             arrayfile.write(path, KIND, VERSION, about, arrays)
+            size = path.stat().st_size
             for name in [name for name in self._names() if name <= (self._epoch, self._number)][:-KEPT]:
                 self._path(name).unlink(missing_ok=True)
         except OSError as error:
@@ -191,7 +198,7 @@ class Snapshots:
         finally:
             taken = perf_counter() - start
             self._spent += taken
-        self._speed = max(path.stat().st_size, 1) / max(taken, 1e-6)
+        self._speed = max(size, 1) / max(taken, 1e-6)
         return None
 
     def _read(self, name: Name, settings: Settings) -> tuple[Learner, Memo]:
@@ -204,7 +211,8 @@ class Snapshots:
             other.append("random_state")
         if other:
             raise AnotherRun(f"{self.folder} holds snapshots of another run, which differs in {', '.join(other)}.")
-        return snapshot.restore(settings, {**about["scalars"], **arrays}), Memo(**about["memo"])
+        entries = json.loads(arrays.pop(HISTORY).tobytes())
+        return snapshot.restore(settings, {**about["scalars"], **arrays}), Memo(entries, **about["memo"])
 
     def _names(self) -> list[Name]:
         found = (NAME.fullmatch(path.name) for path in self.folder.iterdir())

@@ -53,6 +53,8 @@ def test_any_array_comes_back(tmp_path_factory, array):
 def test_what_is_not_for_files_leaves_nothing(tmp_path):
     with pytest.raises(TypeError, match="not for files"):
         write(tmp_path / "file", "some", 1, {}, {"first": np.ones(3), "it": np.array([None])})
+    with pytest.raises(ValueError, match="should be an array"):
+        write(tmp_path / "file", "some", 1, {"long": "x" * (1 << 26)}, {})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,14 +6,24 @@ import subprocess
 import sys
 import time
 
-import dask.config
 import numpy as np
 import pytest
 
 import dasksvm
 from dasksvm import train
 from dasksvm.runtime import JobLost
-from tests.clusters import cluster, compute_workers, coordinator_worker, left_over, noisy, quick, sabotage, send, solver
+from tests.clusters import (
+    cluster,
+    compute_workers,
+    coordinator_worker,
+    left_over,
+    noisy,
+    quick,
+    recovered,
+    sabotage,
+    send,
+    solver,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -28,17 +38,19 @@ def expected(data):
     return train(data, solver()).model
 
 
-@pytest.fixture(autouse=True)
-def always():
-    """Time for a snapshot whenever one was asked for; the drivers' processes have the settings from here."""
-    with dask.config.set({"dasksvm.snapshot-share": 1e9}):
-        yield
+# Time for a snapshot whenever one was asked for; the drivers' processes have the settings from here.
+OFTEN = {"dasksvm.snapshot-share": 1e9, "dasksvm.worker-timeout": "30s"}
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with quick(**OFTEN), cluster(2, processes=True) as client:
+        yield client
 
 
 @pytest.fixture
-def client():
-    with quick(**{"dasksvm.worker-timeout": "30s"}), cluster(2, processes=True) as client:
-        yield client
+def client(processes):
+    return recovered(processes, 3)
 
 
 def same(one, other):
@@ -144,7 +156,7 @@ def test_the_worker_that_has_the_result_killed(client, data, expected, tmp_path)
 def test_more_losses_than_allowed(data, tmp_path):
     """A job that comes further each time is not given up."""
     with (
-        quick(**{"dasksvm.worker-timeout": "30s", "distributed.scheduler.allowed-failures": 1}),
+        quick(**OFTEN | {"distributed.scheduler.allowed-failures": 1}),
         cluster(1, processes=True) as client,
     ):
         longer = solver(epochs=3)
@@ -162,7 +174,7 @@ def test_more_losses_than_allowed(data, tmp_path):
 
 def test_a_job_that_was_given_up_goes_on_as_another(data, expected, tmp_path):
     with (
-        quick(**{"dasksvm.worker-timeout": "30s", "distributed.scheduler.allowed-failures": 0}),
+        quick(**OFTEN | {"distributed.scheduler.allowed-failures": 0}),
         cluster(1, processes=True) as client,
     ):
         job = dasksvm.submit(data, solver(), client=client, checkpoint=tmp_path, every=0.2)

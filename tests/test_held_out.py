@@ -132,11 +132,11 @@ def test_a_cluster_shows_the_same_copies_and_stops_at_the_same_place(data, lost,
     if lost:
         advance, calls = Coordinator.advance, []
 
-        def failing(self, seconds, stop):
-            calls.append(stop)
+        def failing(self, turn):
+            calls.append(turn)
             if len(calls) == 3:
                 raise CoordinatorLost
-            return advance(self, seconds, stop)
+            return advance(self, turn)
 
         monkeypatch.setattr(Coordinator, "advance", failing)
     watched = HeldOut(chance.path, **options)

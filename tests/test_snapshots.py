@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 
 import dask.config
 import numpy as np
@@ -132,6 +133,49 @@ def test_held_out_sets_go_on_where_they_were(data, tmp_path):
     for one, other in zip(first, again, strict=True):
         assert [entry["error"] for entry in one.entries] == [entry["error"] for entry in other.entries]
     assert len(first[0].entries) > 2
+
+
+def test_other_held_out_sets_than_before(data, tmp_path):
+    def watched(*every):
+        return [HeldOut(data, every=each) for each in every]
+
+    with pytest.raises(Stop):
+        train(data, solver(), checkpoint=tmp_path, every=0, callbacks=[*watched(300, 450), killed_after(22)])
+    whole = train(data, solver())
+    for callbacks in ([], watched(1000)):
+        run = train(data, solver(), checkpoint=tmp_path, resume=True, callbacks=callbacks)
+        assert digest(run.estimator) == digest(whole.estimator)
+    for callbacks in (watched(300, 450, 500), watched(700, 450)):
+        with pytest.raises(ValueError, match="other held-out sets"):
+            train(data, solver(), checkpoint=tmp_path, resume=True, callbacks=callbacks)
+
+
+@pytest.mark.parametrize("where", ["here", "cluster"])
+def test_told_to_stop_by_what_a_held_out_set_shows(data, tmp_path, where):
+    """The snapshot waits for the copy that is shown, and the stop for the snapshot."""
+    whole = train(data, solver(epochs=2))
+    with cluster(1) as client:
+        options = {"checkpoint": tmp_path, "every": 3600, "client": client if where == "cluster" else None}
+        run = train(data, solver(epochs=2), callbacks=[HeldOut(data, every=200, patience=1)], **options)
+        assert run.stopped
+        assert len(os.listdir(tmp_path)) == 1
+        again = train(data, solver(epochs=2), resume=True, **options)
+    assert digest(again.estimator) == digest(whole.estimator)
+
+
+def test_a_folder_that_goes_away_does_not_end_the_run(data, tmp_path, alone):
+    count = iter(range(9))
+
+    def away(progress, seconds):
+        if next(count, None) is None:
+            shutil.rmtree(tmp_path / "kept", ignore_errors=True)
+        return False
+
+    with pytest.warns(RuntimeWarning, match="could not be written"):
+        run = train(data, solver(), checkpoint=tmp_path / "kept", every=0, callbacks=[away])
+    assert digest(run.estimator) == digest(alone)
+    with pytest.raises(ValueError, match="must be a folder"):
+        train(data, solver(), checkpoint="s3://bucket/run")
 
 
 def interrupted(data, folder, estimator=None, results=9):

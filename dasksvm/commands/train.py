@@ -15,7 +15,7 @@ from dasksvm.console import describe, echo_json, run_facts
 ENDED_EARLY, TERMINATED = 3, 128 + signal.SIGTERM
 
 
-# Seconds after which a run that is asked to terminate does so without another snapshot.
+# Seconds after which a run that is asked to terminate does so, snapshot or not.
 PATIENCE = 20.0
 
 
@@ -30,18 +30,25 @@ class Termination:
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
-        self._asked, self._since = False, 0.0
+        self._asked = False
         self._there: list[str] | None = None
 
     def __enter__(self) -> "Termination":
-        self._before = signal.signal(signal.SIGTERM, self._note)
+        self._before = signal.signal(signal.SIGTERM, self._note), signal.signal(signal.SIGALRM, self._end)
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self._before)
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGTERM, self._before[0])
+        signal.signal(signal.SIGALRM, self._before[1])
 
     def _note(self, *_: object) -> None:
         self._asked = True
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+
+    def _end(self, *_: object) -> None:
+        click.echo("dasksvm: terminated; --resume goes on", err=True)
+        raise click.exceptions.Exit(TERMINATED)
 
     def _snapshots(self) -> list[str]:
         return sorted(path.name for path in self.folder.glob("snapshot-*") if path.suffix != ".part")
@@ -51,11 +58,10 @@ class Termination:
         if not self._asked:
             return False
         if self._there is None:
-            self._there, self._since = self._snapshots(), seconds
+            self._there = self._snapshots()
             return True
-        if self._snapshots() != self._there or seconds > self._since + PATIENCE:
-            click.echo("dasksvm: terminated; --resume goes on", err=True)
-            click.get_current_context().exit(TERMINATED)
+        if self._snapshots() != self._there:
+            self._end()
         return False
 
 

@@ -60,6 +60,10 @@ def submit(
         )
     if checkpoint is None and (resume or every is not None):
         raise ValueError("resume and every need a checkpoint, the folder of the snapshots.")
+    if "://" in str(checkpoint):
+        raise ValueError(
+            f"checkpoint must be a folder, on a disk that the workers share. Got {str(checkpoint)!r} instead."
+        )
     check_parameters(estimator, estimator._parameter_rules)
     from dasksvm.runtime import launch
 

@@ -79,6 +79,10 @@ def train(
     """
     if checkpoint is None and (resume or every is not None):
         raise ValueError("resume and every need a checkpoint, the folder of the snapshots.")
+    if "://" in str(checkpoint):
+        raise ValueError(
+            f"checkpoint must be a folder, on a disk that the workers share. Got {str(checkpoint)!r} instead."
+        )
     fitted = clone(estimator).set_params(client=estimator.client if client is None else client)
     X, y = data if isinstance(data, tuple) else (data, None)
     keeping = None if checkpoint is None else partial(_kept, str(Path(checkpoint).absolute()), every, resume)

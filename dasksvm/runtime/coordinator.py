@@ -121,14 +121,14 @@ class Coordinator:
                 if helper is not None:
                     self.learner.share_work(partial(with_helper, helper))
                 self._each = map if helper is None else partial(beside, helper)
+                warning = self._keep(turn.memo)
+                self._stop_at(turn.stop)
                 if self._shown:
                     self._shown = False
                     self._ask()
-                warning = self._keep(turn.memo)
                 deadline = perf_counter() + turn.seconds
                 while not self._closed and finished is None and perf_counter() < deadline:
-                    if turn.stop is not None and self.learner.applied >= turn.stop and not self.learner.stopped:
-                        self.learner.stop()
+                    self._stop_at(turn.stop)
                     if self._copying is not None:
                         finished = self._copy_on()
                     elif self._queue:
@@ -157,7 +157,14 @@ class Coordinator:
             finished=finished,
             finishing=self._copying_seconds,
             due=not done and self._may_keep(turn.clock + taken),
+            stopped=self.learner.stopped,
         )
+
+    def _stop_at(self, applied: int | None) -> None:
+        """Stop the learner if it has taken so many results, but not while a copy of it is finished."""
+        late = applied is not None and self.learner.applied >= applied
+        if late and self._copying is None and not self.learner.stopped:
+            self.learner.stop()
 
     def _may_keep(self, clock: float) -> bool:
         """Tell whether it is time for a snapshot, and the state one to go on from: no copy waits for what is said of it."""

@@ -1,5 +1,6 @@
 """Where the coordinator goes, and what has to be there before a run begins."""
 
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any
 
@@ -14,6 +15,8 @@ from dasksvm.runtime.wire import Options
 from dasksvm.solver.learner import Learner
 
 POLL = 0.1
+# A worker that does not answer for so long is not chosen.
+ANSWER = 5.0
 
 
 def place(
@@ -84,11 +87,15 @@ def _missing(workers: dict[str, Any]) -> str | None:
 
 
 def _least_busy(client: Client, addresses: list[str]) -> str:
-    """Choose the worker with the fewest actors: an actor does not hold the resource it asked for."""
+    """Choose the worker with the fewest actors, of those that answer: an actor does not hold the resource it asked for."""
     if len(addresses) == 1:
         return addresses[0]
-    actors: dict[str, int] = client.run(_actors, workers=addresses, on_error="ignore")
-    return min(actors, key=lambda address: (actors[address], address))
+    actors: dict[str, int] = {}
+    for address in addresses:
+        # A worker that is frozen, or has just gone.
+        with suppress(OSError, TimeoutError, KeyError):
+            actors |= client.sync(client._run, _actors, workers=[address], callback_timeout=ANSWER)
+    return min(actors, key=lambda address: (actors[address], address), default=addresses[0])
 
 
 def _actors(dask_worker: Worker) -> int:

@@ -50,9 +50,9 @@ class CoordinatorLost(RuntimeError):
 class Silent(CoordinatorLost):
     """The coordinator gives no sign of life, but its worker may be there."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(f"its worker {address} gives no sign of life")
-        self.address = address
+    def __init__(self, address: str, started: bool) -> None:
+        super().__init__(f"its worker {address} gives no sign of life" if started else f"{address} does not start it")
+        self.address, self.started = address, started
 
 
 @contextmanager
@@ -135,19 +135,28 @@ def run(
             fresh = learner if attempt == 0 else snapshot.restore(learner.settings, before)
             ended, timings = _attempt(client, f"{name}-{attempt}", fresh, examples, audience, checkpoint, avoid)
             return ended, replace(timings, seconds=audience.seconds())
-        except (CoordinatorLost, SchedulerLost) as lost:
+        except OSError as lost:
+            if not isinstance(lost, SchedulerLost) and client.status == "running":
+                raise
+            raise _without(address, checkpoint) from lost
+        except CoordinatorLost as lost:
             lost_in_a_row = 1 if audience.told > told else lost_in_a_row + 1
             told = audience.told
-            if isinstance(lost, SchedulerLost) or client.status != "running":
-                kept = "" if checkpoint is None else f" The run can be resumed from {checkpoint.folder} on another."
-                raise SchedulerLost(f"the scheduler {address} is lost.{kept}") from lost
+            if client.status != "running":
+                raise _without(address, checkpoint) from lost
             if lost_in_a_row == COORDINATORS:
                 raise
             logger.warning("run %s lost its coordinator and begins again: %s", name, lost)
             if isinstance(lost, Silent):
-                avoid |= _restarted(client, lost.address)
-            checkpoint = None if checkpoint is None else replace(checkpoint, resume=True)
+                avoid |= _restarted(client, lost.address) if lost.started else {lost.address}
+            if checkpoint is not None and audience.begun:
+                checkpoint = replace(checkpoint, resume=True)
     raise AssertionError
+
+
+def _without(address: str, checkpoint: Checkpoint | None) -> SchedulerLost:
+    kept = "" if checkpoint is None else f" The run can be resumed from {checkpoint.folder} on another."
+    return SchedulerLost(f"the scheduler {address} is lost.{kept}")
 
 
 class _Audience:
@@ -160,7 +169,7 @@ class _Audience:
         self.told = self._at = applied
         self._shown = 0
         self._judged: list[bool] = []
-        self._fresh = True
+        self.begun = False
         # Results after which the learner was asked to stop: a coordinator that begins again stops there too.
         self.stop: int | None = None
 
@@ -176,14 +185,13 @@ class _Audience:
 
     def begin(self, begun: Begun) -> None:
         self._at, self._shown = begun.applied, 0 if begun.memo is None else begun.memo.shown
-        if self._fresh and begun.memo is not None:
+        if not self.begun and begun.memo is not None:
             self._looks.resume(begun.memo.entries)
             self._start -= begun.memo.seconds
             self.told, self._judged = begun.applied, [False] * self._shown
-        self._fresh = False
+        self.begun = True
 
-    def tell(self, report: Report) -> bool:
-        """Return whether the learner is asked to stop."""
+    def tell(self, report: Report) -> None:
         stop = False
         for progress in report.entries:
             self._at += 1
@@ -200,7 +208,6 @@ class _Audience:
             self._shown += 1
         if stop and self.stop is None:
             self.stop = self._at
-        return stop
 
 
 def _attempt(
@@ -229,7 +236,8 @@ def _attempt(
             memo = audience.memo() if keep and checkpoint is not None else None
             turn = Turn(number, TICK, audience.seconds(), audience.stop, memo)
             report: Report = line.ask("advance", turn)
-            keep = audience.tell(report) or report.due
+            audience.tell(report)
+            keep = report.due or (audience.stop is not None and not report.stopped)
             if report.starved and not starved:
                 logger.warning("run %s waits: no worker for tiles is left", name)
             starved = report.starved
@@ -283,7 +291,7 @@ class _Line:
                         raise CoordinatorLost(f"its worker {self.address} is gone") from error
                     if monotonic() > give_up:
                         if not self._lives():
-                            raise Silent(self.address) from error
+                            raise Silent(self.address, self.coordinator is not None) from error
                         give_up = monotonic() + patience
         except (CoordinatorLost, SchedulerLost):
             raise

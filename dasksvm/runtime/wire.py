@@ -197,6 +197,8 @@ class Report:
         Seconds that the newest copy has taken.
     due : bool
         Whether it is time for a snapshot.
+    stopped : bool
+        Whether the learner has been stopped.
     """
 
     entries: list[Progress] = field(default_factory=list)
@@ -208,3 +210,4 @@ class Report:
     finished: Finished | None = None
     finishing: float = 0.0
     due: bool = False
+    stopped: bool = False
