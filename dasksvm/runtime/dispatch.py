@@ -167,11 +167,11 @@ class Dispatch:
                 return
             if scored is not None:
                 self._take_in(task, scored)
-            elif self._open(task) and not task.futures:
+            elif self._open(task):
                 task.errors += error is not None
                 if error is not None and (not isinstance(error, PASSING) or task.errors >= self.options.attempts):
                     self._failed = error
-                else:
+                elif not task.futures:
                     self._lost.append(task)
             self._news.notify_all()
 
