@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import dask.config
 import pytest
@@ -237,17 +238,18 @@ def start(tmp_path):
         processes.stop()
 
 
-@pytest.mark.xfail(strict=False, reason="fails at times beside other tests; passes alone; cause not found yet")
+@pytest.mark.xfail(strict=False, reason="failed twice beside other tests; closing the client of a dead scheduler may time out: mended, not proven")
 def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_path, alone, begun, monkeypatch):
     monkeypatch.setattr(driver, "TICK", 0.05)
     first = start()
     with quick(**OFTEN):
-        client = Client(scheduler_file=str(first.file), direct_to_workers=True)
+        client = Client(scheduler_file=str(first.file), direct_to_workers=True, set_as_default=False)
         client.wait_for_workers(3)
         kill = once(lambda progress: progress.seen > 6000, first.scheduler.kill)
         with pytest.raises(SchedulerLost, match=r"the scheduler .* is lost. The run can be resumed from"):
             train(data, solver(), client=client, checkpoint=tmp_path / "kept", every=0.2, callbacks=[kill])
-        client.close(timeout=1)
+        with suppress(TimeoutError):
+            client.close(timeout=1)
         second = start()
         with Client(scheduler_file=str(second.file), direct_to_workers=True) as client:
             client.wait_for_workers(3)
