@@ -238,7 +238,7 @@ def start(tmp_path):
         processes.stop()
 
 
-@pytest.mark.xfail(strict=False, reason="failed twice beside other tests; closing the client of a dead scheduler may time out: mended, not proven")
+@pytest.mark.xfail(strict=False, reason="failed beside other tests; a mended limit of one second may be why")
 def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_path, alone, begun, monkeypatch):
     monkeypatch.setattr(driver, "TICK", 0.05)
     first = start()
