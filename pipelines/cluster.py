@@ -20,7 +20,7 @@ from dasksvm import SMOSVC, Dataset, LaSVC, train
 from dasksvm.blas import one_thread
 from dasksvm.data.chunked import KEPT_CHUNKS
 from dasksvm.model import CHUNK_ROWS, as_features
-from dasksvm.runtime import local_cluster
+from dasksvm.runtime import local_cluster, workers_of
 from dasksvm.solver.tiles import margins
 from pipelines.rows import environment, write
 from pipelines.tasks import Task, load
@@ -82,7 +82,7 @@ def fit(data: Dataset, estimator: LaSVC | SMOSVC, client: Client | None) -> dict
     row |= vars(run.timings) | looking(run.history)
     if client is not None:
         row |= {"tasks_per_second": run.timings.tasks / run.timings.seconds}
-        names = {address: about["name"] for address, about in client.scheduler_info(n_workers=-1)["workers"].items()}
+        names = {address: about["name"] for address, about in workers_of(client).items()}
         row["peak_mb"] = {str(names[address]): value for address, value in client.run(peak).items()}
     return row
 

@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dasksvm import SMOSVC, Dataset, LaSVC, train
 from dasksvm.prediction import judge
-from dasksvm.runtime import local_cluster
+from dasksvm.runtime import local_cluster, workers_of
 from pipelines.cluster import peak
 from pipelines.memory import Sampler
 from pipelines.rows import environment, timed, write
@@ -242,14 +242,14 @@ def flat(rows: int, width: int, workers: int, limit: str, max_time: float, store
     with local_cluster(workers, memory_limit=limit) as cluster, Client(cluster, direct_to_workers=True) as client:
 
         def statuses() -> dict[str, Any]:
-            known = client.scheduler_info(n_workers=-1)["workers"].values()
+            known = workers_of(client).values()
             by_worker = {str(worker["name"]): worker["metrics"]["memory"] / 1e6 for worker in known}
             return {"workers_mb": by_worker, "statuses": sorted({str(worker["status"]) for worker in known})}
 
-        before = set(client.scheduler_info(n_workers=-1)["workers"])
+        before = set(workers_of(client))
         with Sampler(statuses) as sampler:
             run, took = timed(lambda: train(data, estimator, client=client))
-        same = before == set(client.scheduler_info(n_workers=-1)["workers"])
+        same = before == set(workers_of(client))
     seen = run.history[-1]["seen"]
     states = sorted({state for sample in sampler.samples for state in sample["statuses"]})
     row = {"measure": "flat", "rows": rows, "width": width, "limit": limit, "seconds": took["seconds"], "seen": seen}

@@ -15,7 +15,7 @@ import click
 from distributed import Client
 
 from dasksvm import Dataset, LaSVC, arrayfile, train
-from dasksvm.runtime import local_cluster
+from dasksvm.runtime import local_cluster, workers_of
 from dasksvm.snapshots import KIND, VERSION
 from pipelines.cluster import digest, stored
 from pipelines.rows import environment, write
@@ -47,7 +47,7 @@ class Killer:
         if self.struck and not self.away:
             self.away = seconds - self.struck
         if not self.struck and progress.seen >= self.at:
-            workers = self.client.scheduler_info(n_workers=-1)["workers"]
+            workers = workers_of(self.client)
             address = next((each for each, about in workers.items() if self.resource in about["resources"]), None)
             if address is not None:
                 os.kill(self.client.run(os.getpid, workers=[address])[address], signal.SIGKILL)
@@ -74,7 +74,7 @@ def measure(data: Dataset, estimator: LaSVC, loss: str, every: float) -> dict[st
         start = time.perf_counter()
         run = train(data, estimator, client=client, checkpoint=kept, every=every, callbacks=[killer])
         seconds = time.perf_counter() - start
-        sizes = [path.stat().st_size / 1e6 for path in kept.iterdir()]
+        sizes = [path.stat().st_size / 1e6 for path in kept.glob("snapshot-*")]
     return {
         "loss": loss,
         "seconds": seconds,

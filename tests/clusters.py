@@ -14,7 +14,8 @@ import numpy as np
 from distributed import Client
 
 from dasksvm import Dataset, LaSVC
-from dasksvm.runtime import local_cluster
+from dasksvm.model import KernelModel
+from dasksvm.runtime import local_cluster, workers_of
 
 
 @contextmanager
@@ -47,17 +48,21 @@ def digest(model: LaSVC) -> str:
     return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
 
 
+def same(one: KernelModel, other: KernelModel) -> bool:
+    parts = ("support_vectors", "coefficients", "intercepts", "classes")
+    return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in parts)
+
+
 def history(model: LaSVC) -> list[dict[str, Any]]:
     return [{name: value for name, value in entry.items() if name != "seconds"} for entry in model.history_]
 
 
 def compute_workers(client: Client) -> list[str]:
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    return [address for address, about in workers.items() if "compute" in about["resources"]]
+    return [address for address, about in workers_of(client).items() if "compute" in about["resources"]]
 
 
 def coordinator_worker(client: Client) -> str:
-    (address,) = set(client.scheduler_info(n_workers=-1)["workers"]) - set(compute_workers(client))
+    (address,) = (address for address, about in workers_of(client).items() if "coordinator" in about["resources"])
     return address
 
 
@@ -98,6 +103,10 @@ def left_over(client: Client) -> Any:
         if found == ([], {(0, 0)}) or time.monotonic() > give_up:
             return found
         time.sleep(0.05)
+
+
+# Time for a snapshot whenever one was asked for; the drivers of jobs have the settings from where the cluster was started.
+OFTEN = {"dasksvm.snapshot-share": 1e9, "dasksvm.worker-timeout": "30s"}
 
 
 def quick(**settings: Any) -> Any:

@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 from sklearn.base import clone
 
 from dasksvm import Dataset, train
-from dasksvm.runtime import CoordinatorLost, coordinator, local_cluster
+from dasksvm.runtime import CoordinatorLost, coordinator, local_cluster, workers_of
 from dasksvm.runtime.coordinator import Coordinator
 from tests.clusters import cluster, digest, history, left_over, noisy, quick, solver
 
@@ -202,6 +202,21 @@ def test_profiler_is_warned_of_where_it_can_end_a_worker(data):
         solver(client=client, max_examples=100).fit(data)
     warned = any("profiler" in str(warning.message) for warning in caught)
     assert warned == (sys.version_info[:2] == (3, 11))
+
+
+def test_workers_are_known_while_the_client_asks_for_itself(monkeypatch):
+    """Every two seconds it asks the scheduler who it is, without its workers."""
+    with cluster() as client:
+        sync = client.sync
+
+        def overtaken(function, *arguments, **options):
+            answer = sync(function, *arguments, **options)
+            sync(client._update_scheduler_info)
+            return answer
+
+        monkeypatch.setattr(client, "sync", overtaken)
+        assert client.scheduler_info(n_workers=-1)["workers"] == {}
+        assert len(workers_of(client)) == 3
 
 
 def test_address_as_client(data, alone):

@@ -1,6 +1,6 @@
 """Training on a Dask cluster: the one package that imports distributed."""
 
-from dasksvm.runtime.cluster import SchedulerLost, local_cluster
+from dasksvm.runtime.cluster import SchedulerLost, local_cluster, workers_of
 from dasksvm.runtime.driver import JobCancelled
 from dasksvm.runtime.job import Job, JobLost, JobStatus, UnknownJob, jobs, launch
 from dasksvm.runtime.train import CoordinatorLost, connected, opened, run
@@ -19,4 +19,5 @@ __all__ = [
     "local_cluster",
     "opened",
     "run",
+    "workers_of",
 ]

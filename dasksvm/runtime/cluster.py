@@ -24,11 +24,23 @@ class SchedulerLost(ConnectionError):
 
 
 def workers_of(client: Client) -> dict[str, Any]:
-    """Tell what the scheduler knows of its workers, by address."""
-    workers: dict[str, Any] | None = client.scheduler_info(n_workers=-1).get("workers")
-    if workers is None:
-        raise SchedulerLost("the scheduler is lost.")
-    return workers
+    """Tell what the scheduler knows of its workers, by address.
+
+    Not by `client.scheduler_info`: the client asks for itself every two seconds, for no workers, and what it then hears may
+    stand in place of the answer.
+
+    Raises
+    ------
+    SchedulerLost
+        If it does not answer.
+    """
+    try:
+        if client.scheduler is not None:
+            workers: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+            return workers
+    except OSError as error:
+        raise SchedulerLost(f"the scheduler does not answer: {error}") from error
+    raise SchedulerLost("the scheduler is lost.")
 
 
 class _Worker(Worker):  # type: ignore[misc]
