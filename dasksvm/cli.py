@@ -19,10 +19,10 @@ from dasksvm.commands.jobs import attach, cancel, fetch, status, submit
 from dasksvm.commands.label import label
 from dasksvm.commands.predict import evaluate, predict
 from dasksvm.commands.quickstart import quickstart
+from dasksvm.commands.shared import FAILED, INTERRUPTED
 from dasksvm.commands.train import train
 from dasksvm.console import echo_warning, in_one_line
 
-FAILED, INTERRUPTED = 4, 130
 # What bad input, a full disk or a lost cluster raises; anything else is a bug.
 EXPECTED = (ValueError, OSError, RuntimeError, ImportError, MemoryError, CancelledError)
 VERBOSE = "dasksvm.verbose"

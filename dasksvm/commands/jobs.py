@@ -7,12 +7,19 @@ from typing import Any
 
 import click
 
-from dasksvm.commands.shared import Command, Seconds, as_json, check_folder, data_set
+from dasksvm.commands.shared import (
+    ENDED_EARLY,
+    FAILED,
+    Command,
+    as_json,
+    check_folder,
+    data_set,
+    snapshot_options,
+    snapshots,
+)
 from dasksvm.commands.solvers import estimator_of, solver_options
-from dasksvm.commands.train import ENDED_EARLY, snapshots
 from dasksvm.console import echo_json, tell_job
 
-NO_MODEL = 4
 EXITS = {"done": 0, "stopped": ENDED_EARLY}
 
 
@@ -38,9 +45,7 @@ def running(scheduler: str | None, scheduler_file: str | None) -> Iterator[Any]:
 @click.command()
 @click.argument("data", type=click.Path(exists=True, file_okay=False))
 @solver_options
-@click.option("--checkpoint", type=click.Path(file_okay=False), help="Folder for snapshots, which the workers share.")
-@click.option("--every", type=Seconds(), help="Time between two snapshots: 30s, 5 min, seconds.")
-@click.option("--resume", is_flag=True, help="Go on from the newest snapshot, if there is one.")
+@snapshot_options
 @click.option("--name", help="The id begins with it.")
 @scheduler_options
 @as_json
@@ -113,7 +118,7 @@ def attach(job: str, scheduler: str | None, scheduler_file: str | None, quiet: b
         echo_json(asdict(found))
     else:
         tell_job(found)
-    click.get_current_context().exit(EXITS.get(found.state, NO_MODEL))
+    click.get_current_context().exit(EXITS.get(found.state, FAILED))
 
 
 @click.command()

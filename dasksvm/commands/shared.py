@@ -10,6 +10,9 @@ import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+# Exit codes, beside those of click: a budget ended a training early; it failed; it was interrupted.
+ENDED_EARLY, FAILED, INTERRUPTED = 3, 4, 130
+
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 
 
@@ -22,6 +25,23 @@ def cluster_options(command: Command) -> Command:
     return click.option("--workers", type=click.IntRange(0), help="Processes to start on this machine; 0: none.")(
         command
     )
+
+
+def snapshot_options(command: Command) -> Command:
+    """Add the options that say where snapshots of a run go: `checkpoint`, `every`, `resume`, as `snapshots` takes them."""
+    command = click.option("--resume", is_flag=True, help="Go on from the newest snapshot, if there is one.")(command)
+    command = click.option("--every", type=Seconds(), help="Time between two snapshots: 30s, 5 min, seconds.")(command)
+    told = "Folder for snapshots of the run; on a cluster one that its workers share."
+    return click.option("--checkpoint", type=click.Path(file_okay=False), help=told)(command)
+
+
+def snapshots(checkpoint: str | None, every: float | None, resume: bool) -> dict[str, Any]:
+    """Give what `train` takes for snapshots of a run, nothing where there are none."""
+    if checkpoint is not None:
+        return {"checkpoint": checkpoint, "every": every, "resume": resume}
+    if every is not None or resume:
+        raise click.UsageError(f"{'--resume' if resume else '--every'} needs --checkpoint.")
+    return {}
 
 
 @contextmanager

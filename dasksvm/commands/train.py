@@ -8,13 +8,20 @@ from typing import Any
 
 import click
 
-from dasksvm.commands.shared import Seconds, as_json, check_folder, cluster_options, connected, data_set
+from dasksvm.commands.shared import (
+    ENDED_EARLY,
+    as_json,
+    check_folder,
+    cluster_options,
+    connected,
+    data_set,
+    snapshot_options,
+    snapshots,
+)
 from dasksvm.commands.solvers import estimator_of, solver_options
 from dasksvm.console import describe, echo_json, run_facts
 
-ENDED_EARLY, TERMINATED = 3, 128 + signal.SIGTERM
-
-
+TERMINATED = 128 + signal.SIGTERM
 # Seconds after which a run that is asked to terminate does so, snapshot or not.
 PATIENCE = 20.0
 
@@ -31,7 +38,7 @@ class Termination:
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
         self._asked = False
-        self._there: list[str] | None = None
+        self._there: list[tuple[int, int]] | None = None
 
     def __enter__(self) -> "Termination":
         self._before = signal.signal(signal.SIGTERM, self._note), signal.signal(signal.SIGALRM, self._end)
@@ -50,8 +57,11 @@ class Termination:
         click.echo("dasksvm: terminated; --resume goes on", err=True)
         raise click.exceptions.Exit(TERMINATED)
 
-    def _snapshots(self) -> list[str]:
-        return sorted(path.name for path in self.folder.glob("snapshot-*") if path.suffix != ".part")
+    def _snapshots(self) -> list[tuple[int, int]]:
+        from dasksvm.snapshots import snapshots_in
+
+        # The workers' folder may be out of sight here.
+        return snapshots_in(self.folder) if self.folder.is_dir() else []
 
     def __call__(self, progress: Any, seconds: float) -> bool:
         """Stop the run, of which a snapshot is written then; end the command when that has been done."""
@@ -69,9 +79,7 @@ class Termination:
 @click.argument("data", type=click.Path(exists=True, file_okay=False))
 @click.argument("model", type=click.Path(dir_okay=False))
 @solver_options
-@click.option("--checkpoint", type=click.Path(file_okay=False), help="Folder for snapshots of the run.")
-@click.option("--every", type=Seconds(), help="Time between two snapshots: 30s, 5 min, seconds.")
-@click.option("--resume", is_flag=True, help="Go on from the newest snapshot, if there is one.")
+@snapshot_options
 @cluster_options
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @as_json
@@ -125,12 +133,3 @@ def train(
 
 def _termination(checkpoint: str | None) -> AbstractContextManager[Termination | None]:
     return nullcontext() if checkpoint is None else Termination(checkpoint)
-
-
-def snapshots(checkpoint: str | None, every: float | None, resume: bool) -> dict[str, Any]:
-    """Give what `train` takes for snapshots of a run, nothing where there are none."""
-    if checkpoint is not None:
-        return {"checkpoint": checkpoint, "every": every, "resume": resume}
-    if every is not None or resume:
-        raise click.UsageError(f"{'--resume' if resume else '--every'} needs --checkpoint.")
-    return {}
