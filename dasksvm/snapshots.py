@@ -1,7 +1,8 @@
 """Snapshots of a run in a folder: the whole state of the learner, complete or absent, the newest few.
 
 Each is a file of arrays (`arrayfile`). Its name has the number of the executor that wrote it, so that those of one that was
-thought lost, and comes back, do not stand before its successor's.
+thought lost, and comes back, do not stand before its successor's. An executor claims its number by a file, so that of two that
+begin in one folder at once one is the other's successor too.
 """
 
 import json
@@ -23,6 +24,7 @@ from dasksvm.solver.settings import Settings
 
 KIND, VERSION = "dasksvm-snapshot", 1
 NAME = re.compile(r"snapshot-(\d{4,})-(\d{6,})")
+CLAIM = re.compile(r"executor-(\d{4,})")
 KEPT = 3
 # Bytes a second that the first is guessed to be written with.
 SPEED = 2e8
@@ -105,6 +107,12 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, str(value)
 
 
+def snapshots_in(folder: Path) -> list[Name]:
+    """List the snapshots in a folder, the oldest first: the numbers of their executors, and their own."""
+    found = (NAME.fullmatch(path.name) for path in folder.iterdir())
+    return sorted((int(match[1]), int(match[2])) for match in found if match)
+
+
 class Snapshots:
     """The snapshots of a run, as one executor sees them.
 
@@ -145,12 +153,12 @@ class Snapshots:
             If they are another run's, or none can be read.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        for torn in self.folder.glob("snapshot-*.part"):
-            torn.unlink(missing_ok=True)
-        names = self._names()
+        names = snapshots_in(self.folder)
         if names and not self.checkpoint.resume:
             raise FileExistsError(f"{self.folder} holds snapshots of a run: resume it, or give another folder.")
-        self._epoch = names[-1][0] + 1 if names else 1
+        claimed = self._claim(names[-1][0] + 1 if names else 1)
+        for torn in self.folder.glob("snapshot-*.part"):
+            torn.unlink(missing_ok=True)
         bad: list[str] = []
         for name in reversed(names):
             try:
@@ -159,10 +167,33 @@ class Snapshots:
                 bad.append(f"the snapshot {self._path(name)} cannot be used: {error}")
                 continue
             self._last = memo.seconds
-            return learner, memo, bad
+            return learner, memo, [*claimed, *bad]
         if bad:
             raise ValueError(f"{'; '.join(bad)}. Without snapshots in {self.folder} the run begins anew.")
-        return fresh, None, []
+        return fresh, None, claimed
+
+    def _claim(self, epoch: int) -> list[str]:
+        """Take the first number from this one on that no other executor has; say what the user should know."""
+        self._epoch = max(epoch, self._claimed() + 1)
+        while True:
+            try:
+                self._mark(self._epoch).touch(exist_ok=False)
+                break
+            except FileExistsError:
+                self._epoch += 1
+            except OSError as error:
+                return [f"nothing can be written to {self.folder}: {error}."]
+        for older in range(max(epoch - 1, 1), self._epoch):
+            self._mark(older).unlink(missing_ok=True)
+        return []
+
+    def _claimed(self) -> int:
+        """Tell the highest number that an executor has claimed."""
+        found = (CLAIM.fullmatch(path.name) for path in self.folder.iterdir())
+        return max((int(match[1]) for match in found if match), default=0)
+
+    def _mark(self, epoch: int) -> Path:
+        return self.folder / f"executor-{epoch:04d}"
 
     def due(self, learner: Learner, seconds: float, *, stop: bool = False) -> bool:
         """Tell whether it is time for another, `seconds` after the run began; one that will be stopped may go on later."""
@@ -187,11 +218,11 @@ class Snapshots:
         self._number += 1
         path = self._path((self._epoch, self._number))
         try:
-            if any(epoch > self._epoch for epoch, _ in self._names()):
+            if self._claimed() > self._epoch:
                 return f"another executor goes on with the run in {self.folder}: this one keeps no more snapshots."
             arrayfile.write(path, KIND, VERSION, about, arrays)
             size = path.stat().st_size
-            for name in [name for name in self._names() if name <= (self._epoch, self._number)][:-KEPT]:
+            for name in [name for name in snapshots_in(self.folder) if name <= (self._epoch, self._number)][:-KEPT]:
                 self._path(name).unlink(missing_ok=True)
         except OSError as error:
             return f"the snapshot {path} could not be written: {error}. The run goes on."
@@ -213,10 +244,6 @@ class Snapshots:
             raise AnotherRun(f"{self.folder} holds snapshots of another run, which differs in {', '.join(other)}.")
         entries = json.loads(arrays.pop(HISTORY).tobytes())
         return snapshot.restore(settings, {**about["scalars"], **arrays}), Memo(entries, **about["memo"])
-
-    def _names(self) -> list[Name]:
-        found = (NAME.fullmatch(path.name) for path in self.folder.iterdir())
-        return sorted((int(match[1]), int(match[2])) for match in found if match)
 
     def _path(self, name: Name) -> Path:
         return self.folder / f"snapshot-{name[0]:04d}-{name[1]:06d}"

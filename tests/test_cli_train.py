@@ -21,6 +21,7 @@ from dasksvm.callbacks import ProgressLines
 from dasksvm.commands import ingest, solvers
 from dasksvm.data.readers import FORMATS
 from dasksvm.data.statistics import SCALES
+from dasksvm.snapshots import snapshots_in
 from dasksvm.solver.kernels import KERNELS
 from dasksvm.solver.messages import Progress
 from dasksvm.solver.selection import CRITERIA
@@ -189,7 +190,7 @@ def test_a_terminated_run_keeps_a_snapshot_and_goes_on(where, data, tmp_path, mo
     assert result.exit_code == 143, result.output
     assert "terminated" in result.stderr
     assert not model.exists()
-    assert len(os.listdir(kept)) == 1
+    assert len(snapshots_in(kept)) == 1
     assert call(*command, "--resume").exit_code == 0
     assert np.array_equal(load(model).coefficients, LaSVC(epochs=3, random_state=0).fit(data).dual_coef_)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dasksvm import SMOSVC, GapSVC, HeldOut, LaSVC, MulticlassSVC, TrackingSVC, arrayfile, train
-from dasksvm.snapshots import AnotherRun
+from dasksvm.snapshots import AnotherRun, snapshots_in
 from tests.clusters import cluster, digest, history, noisy, solver
 
 SOLVERS = {
@@ -83,7 +83,7 @@ def test_interrupted_again_and_again(data, tmp_path):
         try:
             run = train(data, solver(), checkpoint=tmp_path, every=0, resume=True, callbacks=[killed_after(4)])
         except Stop:
-            assert len(list(tmp_path.iterdir())) <= 3
+            assert len(snapshots_in(tmp_path)) <= 3
             continue
         break
     assert tries > 3
@@ -99,7 +99,7 @@ def test_a_run_on_a_cluster_goes_on_here_and_the_other_way_round(data, tmp_path)
             folder = tmp_path / f"{first is None}"
             with pytest.raises(Stop):
                 train(data, solver(client=first), checkpoint=folder, every=0, callbacks=[killed_after(9)])
-            assert os.listdir(folder)
+            assert snapshots_in(folder)
             left, run = results_of(data, solver(client=then), checkpoint=folder, resume=True)
             assert left < len(whole.history)
             assert digest(run.estimator) == digest(whole.estimator)
@@ -114,7 +114,7 @@ def test_a_run_that_was_told_to_stop_goes_on_from_there(data, tmp_path, where):
         options = {"checkpoint": tmp_path, "every": 3600, "client": client if where == "cluster" else None}
         run = train(data, solver(), callbacks=[lambda *_: next(count, None) is None], **options)
         assert run.stopped
-        assert len(os.listdir(tmp_path)) == 1
+        assert len(snapshots_in(tmp_path)) == 1
         again = train(data, solver(), resume=True, **options)
     assert not again.stopped
     assert digest(again.estimator) == digest(whole.estimator)
@@ -158,7 +158,7 @@ def test_told_to_stop_by_what_a_held_out_set_shows(data, tmp_path, where):
         options = {"checkpoint": tmp_path, "every": 3600, "client": client if where == "cluster" else None}
         run = train(data, solver(epochs=2), callbacks=[HeldOut(data, every=200, patience=1)], **options)
         assert run.stopped
-        assert len(os.listdir(tmp_path)) == 1
+        assert len(snapshots_in(tmp_path)) == 1
         again = train(data, solver(epochs=2), resume=True, **options)
     assert digest(again.estimator) == digest(whole.estimator)
 
@@ -244,15 +244,14 @@ def test_a_full_disk_does_not_end_the_run(data, tmp_path, alone, monkeypatch):
         run = train(data, solver(), checkpoint=tmp_path, every=0)
     assert digest(run.estimator) == digest(alone)
     assert len(calls) > 4
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert len(names) == 3
-    assert not any(name.endswith(".part") for name in names)
+    assert len(snapshots_in(tmp_path)) == 3
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_snapshots_keep_to_their_share_of_the_time(data, tmp_path):
     with dask.config.set({"dasksvm.snapshot-share": 1e-6}):
         run = train(data, solver(), checkpoint=tmp_path, every=0)
-    assert os.listdir(tmp_path) == []
+    assert not snapshots_in(tmp_path)
     assert run.timings.keeping == 0
 
 
@@ -262,8 +261,33 @@ def test_an_executor_that_was_thought_lost_does_not_stand_in_the_way(data, tmp_p
     stale = sorted(tmp_path.glob("snapshot-0001-*"))[-1].read_bytes()
     with pytest.raises(Stop):
         train(data, solver(), checkpoint=tmp_path, every=0, resume=True, callbacks=[killed_after(6)])
-    newest = sorted(path.name for path in tmp_path.iterdir())[-1]
-    assert newest.startswith("snapshot-0002-")
+    assert snapshots_in(tmp_path)[-1][0] == 2
     (tmp_path / "snapshot-0001-999999").write_bytes(stale)
     left, _ = results_of(data, solver(), checkpoint=tmp_path, resume=True)
     assert left <= len(train(data, solver()).history) - 14
+
+
+def test_of_two_runs_that_begin_at_once_one_keeps_snapshots(data, tmp_path, alone):
+    """The later one: each is as if alone, and the other says that it keeps none."""
+    begun = []
+
+    def begin_another(progress, seconds):
+        if not begun:
+            begun.append(train(data, solver(), checkpoint=tmp_path, every=0))
+        return False
+
+    with pytest.warns(RuntimeWarning, match="another executor goes on"):
+        run = train(data, solver(), checkpoint=tmp_path, every=0, callbacks=[begin_another])
+    assert digest(run.estimator) == digest(begun[0].estimator) == digest(alone)
+    assert {executor for executor, _ in snapshots_in(tmp_path)} == {2}
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_folder_that_cannot_be_written_to(data, tmp_path, alone, monkeypatch):
+    def full(self, **_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("dasksvm.snapshots.Path.touch", full)
+    with pytest.warns(RuntimeWarning, match="nothing can be written to"):
+        run = train(data, solver(), checkpoint=tmp_path)
+    assert digest(run.estimator) == digest(alone)
