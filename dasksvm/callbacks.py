@@ -270,6 +270,11 @@ class ProgressLines:
         since, before = self._marks[0]
         return (seen - before) / (seconds - since) if seconds > since else 0.0
 
+    def note(self, text: str) -> None:
+        """Show a line that stays."""
+        self.stream.write(f"\r\x1b[K{text}\n" if self.stream.isatty() else f"{text}\n")
+        self.stream.flush()
+
     def close(self) -> None:
         """End the line of a terminal."""
         if self.stream.isatty():

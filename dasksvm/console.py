@@ -152,13 +152,15 @@ def _few(numbers: Any) -> str:
 
 
 def tell_job(status: Any) -> None:
-    """Say in one line where a job stands."""
+    """Say in one line where a job stands, and in more what its user should know."""
     about, progress = status.about, status.progress
     stands = f"{status.id:20} {status.state:9} {about['solver']} of {about['data']}, submitted {about['submitted']}"
     if progress is not None:
         seen, members, seconds = progress["seen"], progress["members"], progress["seconds"]
         stands += f": {seen:,} seen, {members:,} members, {seconds:.1f} s"
     click.echo(stands if status.error is None else f"{stands}: {in_one_line(status.error)}")
+    for text in status.warnings:
+        click.echo(f"    {in_one_line(text)}")
 
 
 def run_facts(run: Any) -> Facts:

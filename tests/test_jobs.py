@@ -4,15 +4,18 @@ import json
 import threading
 import time
 
+import dask.config
 import numpy as np
 import pytest
 from distributed import Client, Future, Variable
 
 import dasksvm
 from dasksvm import LaSVC, train
-from dasksvm.runtime import JobCancelled, JobLost, UnknownJob
+from dasksvm.console import tell_job
+from dasksvm.runtime import JobCancelled, JobLost, UnknownJob, placement, workers_of
+from dasksvm.runtime.coordinator import Coordinator
 from dasksvm.snapshots import AnotherRun
-from tests.clusters import cluster, left_over, noisy, solver
+from tests.clusters import cluster, left_over, noisy, same, solver
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +32,6 @@ def expected(data):
 def client():
     with cluster(2) as client:
         yield client
-
-
-def same(one, other):
-    parts = ("support_vectors", "coefficients", "intercepts", "classes")
-    return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in parts)
 
 
 def slow(monkeypatch, seconds):
@@ -116,6 +114,27 @@ def test_lines_are_shown_if_nothing_else_is_asked_for(client, data, capsys):
     job.cancel()
 
 
+def test_warnings_of_a_job_are_told_where_one_asks(client, data, expected, monkeypatch, capsys):
+    advance, calls = Coordinator.advance, []
+
+    def failing(self, turn):
+        calls.append(turn.number)
+        if len(calls) == 1:
+            raise OSError("gone for a test")
+        return advance(self, turn)
+
+    monkeypatch.setattr(Coordinator, "advance", failing)
+    job = dasksvm.submit(data, solver(), client=client)
+    status = job.attach()
+    assert [text for text in status.warnings if "begins again: OSError: gone for a test" in text] == status.warnings
+    assert len(status.warnings) == 1
+    assert "gone for a test" in capsys.readouterr().err
+    tell_job(status)
+    assert "gone for a test" in capsys.readouterr().out
+    assert same(job.fetch(), expected)
+    job.cancel()
+
+
 def test_jobs_side_by_side(client, data, expected):
     other = LaSVC(C=1.0, random_state=3)
     jobs = [dasksvm.submit(data, each, client=client) for each in (solver(), other, solver())]
@@ -172,13 +191,27 @@ def test_a_running_job_is_cancelled_and_another_goes_on(client, data, expected, 
 def test_a_job_that_waits_is_cancelled(data):
     with cluster(1) as client:
         client.cluster.scale(0)
-        wait_for(lambda: not client.scheduler_info(n_workers=-1)["workers"])
+        wait_for(lambda: not workers_of(client))
         job = dasksvm.submit(data, solver(), client=client)
         assert job.status().state == "queued"
         job.cancel()
         assert job.status().state == "cancelled"
         assert job.attach().state == "cancelled"
         assert left_over(client)[0] == []
+
+
+def test_a_job_whose_driver_waits_for_workers_is_cancelled(data, monkeypatch):
+    missing, waits = placement._missing, []
+    monkeypatch.setattr(placement, "_missing", lambda workers: waits.append(workers) or missing(workers))
+    with dask.config.set({"dasksvm.worker-timeout": "10m"}), cluster(1) as client:
+        client.cluster.scale(1)
+        wait_for(lambda: len(workers_of(client)) == 1)
+        job = dasksvm.submit(data, solver(), client=client)
+        wait_for(lambda: waits)
+        job.cancel()
+        wait_for(lambda: any(event["kind"] == "ended" for _, event in client.get_events(f"dasksvm-job-{job.id}")))
+        assert job.status().state == "cancelled"
+        assert left_over(client) == ([], {(0, 0)})
 
 
 def test_a_fresh_job_does_not_take_anothers_snapshots(client, data, tmp_path, monkeypatch):

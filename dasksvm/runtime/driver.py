@@ -12,7 +12,7 @@ from typing import Any
 
 from distributed import Client, get_client, get_worker, secede
 
-from dasksvm.runtime.train import ticking
+from dasksvm.runtime.attending import Attendant, attendant
 from dasksvm.solver.messages import Progress
 
 logger = logging.getLogger("dasksvm")
@@ -49,8 +49,8 @@ def drive(id: str, work: Work) -> bytes:
     return content
 
 
-class Driver:
-    """One delivery of the task of a job; a watcher of its run.
+class Driver(Attendant):
+    """One delivery of the task of a job; a watcher of its run, and its attendant.
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ class Driver:
     again : bool
         Whether a run of this job has begun before: what is in its checkpoint is its own.
     outcome : str or None
-        How it ended, "done" or "stopped", if it did: the result was lost with its worker.
+        How an earlier delivery ended, if one did: "done" or "stopped", and its result was lost with its worker; or "failed" or
+        "cancelled".
     """
 
     def __init__(self, client: Client, id: str) -> None:
@@ -93,21 +94,28 @@ class Driver:
     @contextmanager
     def attending(self) -> Iterator[None]:
         """Attend the runs of this thread."""
-        token = ticking.set(self.tick)
+        token = attendant.set(self)
         try:
             yield
         finally:
-            ticking.reset(token)
+            attendant.reset(token)
 
-    def tick(self) -> None:
-        """End the run if the job is cancelled; note, before there can be a snapshot, that it has begun."""
+    def heed(self, begun: bool) -> None:
+        """End the run if the job is cancelled; record, before there can be a snapshot, that it has begun."""
         now = monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK
             self._heed()
-        if not self._begun:
+        if begun and not self._begun:
             self._begun = True
             self.client.set_metadata([RECORDS, self.id, "begun"], True)
+
+    def note(self, text: str) -> None:
+        """Add an event of a warning, for whoever attaches."""
+        logger.warning(text)
+        self.log("warning", text=text)
+
+    warn = note
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
         """Tell of the progress, if the last time is long enough ago."""

@@ -53,6 +53,8 @@ class JobStatus:
         The last event of its progress.
     error : str or None
         Why it has no model.
+    warnings : list of str
+        What its user should know: coordinators that were lost, snapshots that could not be written.
     """
 
     id: str
@@ -60,6 +62,7 @@ class JobStatus:
     about: dict[str, Any]
     progress: Event | None
     error: str | None
+    warnings: list[str]
 
     @property
     def over(self) -> bool:
@@ -124,6 +127,8 @@ class Job:
                     new = [event for event in events if event["number"] > told and watchers is not None]
                     for event in new:
                         told = event["number"]
+                        if event["kind"] == "warning" and lines is not None:
+                            lines.note(event["text"])
                         if event["kind"] == "progress" and _tell(watchers or (), event):
                             return status
                     if status.over:
@@ -190,7 +195,8 @@ class Job:
             state, error = _failure(client, key)
         elif at is None:
             state, error = "lost", "its scheduler does not know its task any more."
-        return JobStatus(self.id, state, record["about"], progress, error), events
+        warnings = [event["text"] for event in events if event["kind"] == "warning"]
+        return JobStatus(self.id, state, record["about"], progress, error, warnings), events
 
 
 def jobs(client: Any = None) -> list[Job]:

@@ -8,6 +8,7 @@ from distributed import Client, Future, Worker
 
 from dasksvm import config
 from dasksvm.data.sources import Examples
+from dasksvm.runtime.attending import attendant
 from dasksvm.runtime.cluster import COMPUTE, COORDINATOR, workers_of
 from dasksvm.runtime.coordinator import Coordinator
 from dasksvm.runtime.memory import check
@@ -43,6 +44,7 @@ def place(
             break
         if monotonic() > give_up:
             raise RuntimeError(missing)
+        attendant.get().heed(begun=False)
         sleep(POLL)
     coordinators = offering(workers, COORDINATOR)
     suited = coordinators or list(workers)

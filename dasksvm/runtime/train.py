@@ -1,11 +1,9 @@
 """Training on a cluster: place the coordinator, tick it, survive losses."""
 
 import logging
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import replace
 from itertools import count
 from time import monotonic, perf_counter
@@ -13,12 +11,13 @@ from typing import Any
 from uuid import uuid4
 
 from distributed import Client, Future
-from distributed.client import FutureCancelledError
+from distributed.client import ClosedClientError, FutureCancelledError
 
 from dasksvm import config
 from dasksvm.callbacks import Watcher
 from dasksvm.data.sources import Examples
 from dasksvm.local import Looks
+from dasksvm.runtime.attending import attendant
 from dasksvm.runtime.cluster import SchedulerLost, local_cluster, workers_of
 from dasksvm.runtime.placement import place
 from dasksvm.runtime.wire import Begun, Report, Turn
@@ -39,8 +38,6 @@ RESTART_TIMEOUT = 10.0
 COORDINATORS = 8
 # What a call to an actor raises when its worker is gone; what the run itself raises comes in a report.
 LOST = (OSError, RuntimeError, TimeoutError, CancelledError, FutureCancelledError)
-# Called before every turn of a run in the same thread; what it raises ends the run.
-ticking: ContextVar[Callable[[], None]] = ContextVar("ticking", default=lambda: None)
 
 
 class CoordinatorLost(RuntimeError):
@@ -135,9 +132,7 @@ def run(
             fresh = learner if attempt == 0 else snapshot.restore(learner.settings, before)
             ended, timings = _attempt(client, f"{name}-{attempt}", fresh, examples, audience, checkpoint, avoid)
             return ended, replace(timings, seconds=audience.seconds())
-        except OSError as lost:
-            if not isinstance(lost, SchedulerLost) and client.status == "running":
-                raise
+        except (SchedulerLost, ClosedClientError) as lost:
             raise _without(address, checkpoint) from lost
         except CoordinatorLost as lost:
             lost_in_a_row = 1 if audience.told > told else lost_in_a_row + 1
@@ -146,7 +141,7 @@ def run(
                 raise _without(address, checkpoint) from lost
             if lost_in_a_row == COORDINATORS:
                 raise
-            logger.warning("run %s lost its coordinator and begins again: %s", name, lost)
+            attendant.get().note(f"run {name} lost its coordinator and begins again: {lost}")
             if isinstance(lost, Silent):
                 avoid |= _restarted(client, lost.address) if lost.started else {lost.address}
             if checkpoint is not None and audience.begun:
@@ -220,6 +215,7 @@ def _attempt(
     avoid: set[str],
 ) -> tuple[Learner, Timings]:
     """Run a learner under one coordinator."""
+    attending = attendant.get()
     future, address = place(client, name, learner, examples, copies=bool(audience.every), avoid=avoid)
     line = _Line(client, future, address)
     try:
@@ -228,21 +224,21 @@ def _attempt(
         if begun.error is not None:
             raise begun.error
         for text in begun.warnings:
-            warnings.warn(text, RuntimeWarning, stacklevel=4)
+            attending.warn(text)
         audience.begin(begun)
         keep = starved = False
         for number in count():
-            ticking.get()()
+            attending.heed(begun=True)
             memo = audience.memo() if keep and checkpoint is not None else None
             turn = Turn(number, TICK, audience.seconds(), audience.stop, memo)
             report: Report = line.ask("advance", turn)
             audience.tell(report)
             keep = report.due or (audience.stop is not None and not report.stopped)
             if report.starved and not starved:
-                logger.warning("run %s waits: no worker for tiles is left", name)
+                attending.note(f"run {name} waits: no worker for tiles is left")
             starved = report.starved
             if report.warning is not None:
-                warnings.warn(report.warning, RuntimeWarning, stacklevel=4)
+                attending.warn(report.warning)
             if report.error is not None:
                 raise report.error
             if report.done:
@@ -253,7 +249,8 @@ def _attempt(
             with suppress(Exception):
                 line.coordinator.close().result(timeout=CLOSE_TIMEOUT)
         # A release would wait for the garbage collector: the proxy is part of a cycle.
-        client.cancel(future, force=True)
+        with suppress(ClosedClientError):
+            client.cancel(future, force=True)
 
 
 class _Line:
@@ -277,26 +274,26 @@ class _Line:
 
     def answer(self, asking: Callable[[], Any]) -> Any:
         """Ask, which fails at once if the loss is known, and wait."""
-        try:
-            asked = asking()
-            patience = config.seconds_of("answer-timeout")
-            give_up = monotonic() + patience
-            while True:
-                try:
-                    return asked.result(timeout=LOOK)
-                except TimeoutError as error:
-                    # A call, and an actor that is not there yet, may wait for ever for a worker that is gone.
-                    known = self.address in workers_of(self.client)
-                    if not known or self.future.status not in ("pending", "finished"):
-                        raise CoordinatorLost(f"its worker {self.address} is gone") from error
-                    if monotonic() > give_up:
-                        if not self._lives():
-                            raise Silent(self.address, self.coordinator is not None) from error
-                        give_up = monotonic() + patience
-        except (CoordinatorLost, SchedulerLost):
-            raise
-        except LOST as error:
-            raise CoordinatorLost(f"{type(error).__name__}: {error}") from error
+        patience = config.seconds_of("answer-timeout")
+        give_up = monotonic() + patience
+        asked = None
+        while True:
+            try:
+                if asked is None:
+                    asked = asking()
+                return asked.result(timeout=LOOK)
+            except TimeoutError:
+                pass
+            except LOST as error:
+                raise CoordinatorLost(f"{type(error).__name__}: {error}") from error
+            attendant.get().heed(begun=False)
+            # A call, and an actor that is not there yet, may wait for ever for a worker that is gone.
+            if self.address not in workers_of(self.client) or self.future.status not in ("pending", "finished"):
+                raise CoordinatorLost(f"its worker {self.address} is gone")
+            if monotonic() > give_up:
+                if not self._lives():
+                    raise Silent(self.address, self.coordinator is not None)
+                give_up = monotonic() + patience
 
     def _lives(self) -> bool:
         if self.coordinator is None:
