@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.clusters import solver
+from tests.clusters import OFTEN, cluster, noisy, quick, recovered, solver
 
 
 @pytest.fixture
@@ -10,6 +10,25 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Long enough for something to happen to a run; a module may have another."""
+    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=12_000)
+
+
+@pytest.fixture(scope="module")
 def alone(data):
     """The model of a module's `data`, trained in this process."""
     return solver().fit(data)
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """A cluster of separate processes, which the tests of a module may kill."""
+    with quick(**OFTEN), cluster(2, processes=True) as client:
+        yield client
+
+
+@pytest.fixture
+def client(processes):
+    """Its client, once all that were killed are there again."""
+    return recovered(processes, 3)

@@ -19,29 +19,12 @@ from tests.clusters import (
     left_over,
     noisy,
     quick,
-    recovered,
     sabotage,
     send,
     solver,
 )
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=12_000)
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with quick(), cluster(2, processes=True) as client:
-        yield client
-
-
-@pytest.fixture
-def client(processes):
-    return recovered(processes, 3)
 
 
 @pytest.mark.parametrize("sequence", [0, 3, 25])

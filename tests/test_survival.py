@@ -15,9 +15,10 @@ import pytest
 from distributed import Client
 
 from dasksvm import SMOSVC, LaSVC, train
-from dasksvm.runtime import SchedulerLost
+from dasksvm.runtime import SchedulerLost, workers_of
 from dasksvm.runtime import train as driver
 from tests.clusters import (
+    OFTEN,
     cluster,
     compute_workers,
     coordinator_worker,
@@ -26,31 +27,17 @@ from tests.clusters import (
     left_over,
     noisy,
     quick,
-    recovered,
     sabotage,
     send,
     solver,
 )
 
 pytestmark = pytest.mark.cluster
-OFTEN = {"dasksvm.snapshot-share": 1e9, "dasksvm.worker-timeout": "30s"}
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=12_000)
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with quick(**OFTEN), cluster(2, processes=True) as client:
-        yield client
-
-
-@pytest.fixture
-def client(processes, monkeypatch):
+@pytest.fixture(autouse=True)
+def short_turns(monkeypatch):
     monkeypatch.setattr(driver, "TICK", 0.05)
-    return recovered(processes, 3)
 
 
 @pytest.fixture
@@ -95,8 +82,9 @@ def test_coordinator_killed_goes_on_from_its_snapshot(client, data, tmp_path, be
     assert kill.done
     assert digest(run.estimator) == digest(whole.estimator)
     assert history(run.estimator) == history(whole.estimator)
-    assert len(begun) == 2
-    assert (begun[1] > 0) == (phase != "any")
+    # The first kill comes before the first snapshot.
+    assert len(begun) > 1
+    assert phase == "any" or begun[-1] > 0
 
 
 def test_coordinator_killed_and_its_newest_snapshot_is_corrupt(client, data, tmp_path, alone, begun):
@@ -109,7 +97,7 @@ def test_coordinator_killed_and_its_newest_snapshot_is_corrupt(client, data, tmp
     with pytest.warns(RuntimeWarning, match="cannot be used"):
         run = train(data, solver(), client=client, checkpoint=tmp_path, every=0.2, callbacks=[kill])
     assert digest(run.estimator) == digest(alone)
-    assert begun[1] > 0
+    assert begun[-1] > 0
 
 
 def test_coordinator_frozen_and_thawed(client, data, tmp_path, alone, begun, monkeypatch):
@@ -157,11 +145,11 @@ def test_disk_full_during_a_snapshot(client, data, tmp_path, alone, begun):
     assert full.done
     assert space.done
     assert digest(run.estimator) == digest(alone)
-    assert begun[1] > 0
+    assert begun[-1] > 0
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_more_kills_than_a_task_may_survive(data, alone, monkeypatch):
+def test_more_kills_than_a_task_may_survive(data, alone):
     """With no failure allowed, the first kill makes the task a KilledWorker; it is asked for again under another name."""
     with quick(**{"distributed.scheduler.allowed-failures": 0}), cluster(2, processes=True) as client:
         for sequence, address in zip((3, 12), compute_workers(client), strict=True):
@@ -238,9 +226,7 @@ def start(tmp_path):
         processes.stop()
 
 
-@pytest.mark.xfail(strict=False, reason="failed beside other tests; a mended limit of one second may be why")
-def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_path, alone, begun, monkeypatch):
-    monkeypatch.setattr(driver, "TICK", 0.05)
+def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_path, alone, begun):
     first = start()
     with quick(**OFTEN):
         client = Client(scheduler_file=str(first.file), direct_to_workers=True, set_as_default=False)
@@ -261,17 +247,16 @@ def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_fifty_kills_at_random(tmp_path, monkeypatch):
+def test_fifty_kills_at_random(tmp_path):
     """Any worker, the coordinator's too, all along the run: it is held up until as large a share of them has struck."""
     data = noisy(tmp_path / "data.zarr", rows=12_000)
     whole = train(data, solver(epochs=2))
     rng, kills, over = random.Random(0), [], threading.Event()
-    monkeypatch.setattr(driver, "TICK", 0.05)
 
     def assassin(client):
         while len(kills) < 50 and not over.wait(rng.uniform(0.3, 3.0)):
             try:
-                workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+                workers = sorted(workers_of(client))
                 kills.append(send(client, rng.choice(workers), signal.SIGKILL))
             except Exception:  # a worker that has just gone, or none at all
                 continue
