@@ -1,7 +1,19 @@
+import time
+
 import numpy as np
 import pytest
 
 from tests.clusters import OFTEN, cluster, noisy, quick, recovered, solver
+
+
+def pytest_addoption(parser):
+    parser.addoption("--until", type=float, help="Start no test after this time, in seconds since 1970.")
+
+
+def pytest_runtest_setup(item):
+    until = item.config.getoption("until")
+    if until is not None and time.time() > until:
+        pytest.skip("the budget is spent")
 
 
 @pytest.fixture

@@ -279,9 +279,11 @@ class _Line:
         asked = None
         while True:
             try:
-                if asked is None:
-                    asked = asking()
-                return asked.result(timeout=LOOK)
+                # The actor's proxy, wherever it is unpacked, takes the current client for its own.
+                with self.client.as_current():
+                    if asked is None:
+                        asked = asking()
+                    return asked.result(timeout=LOOK)
             except TimeoutError:
                 pass
             except LOST as error:
