@@ -184,7 +184,7 @@ def test_compute_worker_killed_in_other_solvers(client, data, solver_name):
 
 
 class Processes:
-    """A scheduler and three workers, started as a user would."""
+    """A scheduler and two workers, started as a user would."""
 
     def __init__(self, folder):
         self.file = folder / "scheduler.json"
@@ -197,7 +197,7 @@ class Processes:
             return subprocess.Popen(command, env=environment, **quiet)
 
         self.scheduler = start("dask_scheduler", "--port", "0", "--dashboard-address", ":0")
-        roles = ["coordinator=1", "compute=1", "compute=1"]
+        roles = ["coordinator=1", "compute=1"]
         self.workers = [
             start("dask_worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", "--resources", role)
             for role in roles
@@ -231,7 +231,7 @@ def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_
     first = start()
     with quick(**OFTEN, **{"distributed.comm.timeouts.connect": "5s"}):
         client = Client(scheduler_file=str(first.file), direct_to_workers=True, set_as_default=False)
-        client.wait_for_workers(3)
+        client.wait_for_workers(2)
         kill = once(lambda progress: progress.seen > 6000, first.scheduler.kill)
         with pytest.raises(SchedulerLost, match=r"the scheduler .* is lost. The run can be resumed from"):
             train(data, solver(), client=client, checkpoint=tmp_path / "kept", every=0.2, callbacks=[kill])
