@@ -13,9 +13,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dasksvm.arrayfile import replacing
+from dasksvm.data.blocks import MOST_FEATURES
 from dasksvm.data.chunked import csr, is_sparse
 from dasksvm.model import KernelModel
-from dasksvm.modelfile import MOST_DEGREE, MOST_FEATURES
+from dasksvm.modelfile import MOST_DEGREE
 from dasksvm.pairlayout import Values, by_class, by_pair
 from dasksvm.solver.features import Ints
 from dasksvm.solver.kernels import Kernel

@@ -10,14 +10,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dasksvm import arrayfile
+from dasksvm.data.blocks import MOST_FEATURES
 from dasksvm.data.chunked import csr, is_sparse
 from dasksvm.data.statistics import Scaling
 from dasksvm.model import KernelModel
 from dasksvm.solver.kernels import KERNELS, Kernel
 
 KIND, VERSION = "model", 3
-# Features that indices of 32 bits can name.
-MOST_FEATURES = (1 << 31) - 1
 # Powers of a polynomial are multiplied one by one.
 MOST_DEGREE = 1000
 

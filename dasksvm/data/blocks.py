@@ -9,6 +9,8 @@ from dasksvm.data.chunked import stacked
 from dasksvm.solver.features import Ints
 
 MOST_CLASSES = 256
+# Features that indices of 32 bits can name.
+MOST_FEATURES = (1 << 31) - 1
 
 
 class Part(NamedTuple):

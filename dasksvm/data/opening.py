@@ -5,14 +5,14 @@ make bytes of bytes. Its arrays are found by names that are known here; where a 
 business.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.data.blocks import MOST_CLASSES
+from dasksvm.arrayfile import TYPES
+from dasksvm.data.blocks import MOST_CLASSES, MOST_FEATURES
 from dasksvm.data.statistics import Scaling
 
 VERSION = 2
@@ -20,12 +20,8 @@ VERSION = 2
 STATISTICS = ("mean", "variance", "minimum", "maximum")
 ATTRIBUTE = "dasksvm"
 CODECS = ("bytes", "zstd", "gzip", "crc32c")
-# Of the values of labels, as NumPy writes them.
-CLASS_TYPES = re.compile(r"[<|](b1|[iu][1248]|f[248]|U[1-9][0-9]{0,5})")
 # Memory that a chunk, or the labels, may take before anything of them is read; and chunks that are counted.
 MOST_BYTES, MOST_CHUNKS = 1 << 31, 1 << 22
-# Features that indices of 32 bits can name.
-MOST_FEATURES = (1 << 31) - 1
 
 
 def described(path: str) -> dict[str, Any]:
@@ -150,7 +146,7 @@ def _of_type(about: Mapping[str, Any], name: str, kind: type) -> Any:
 
 
 def _classes(values: Any, kind: Any) -> NDArray[Any]:
-    if not isinstance(values, list) or not isinstance(kind, str) or not CLASS_TYPES.fullmatch(kind):
+    if not isinstance(values, list) or not isinstance(kind, str) or not TYPES.fullmatch(kind):
         raise ValueError(f"its classes are of the type {kind!r}.")
     dtype = np.dtype(kind)
     python = {"b": bool, "i": int, "u": int, "f": float, "U": str}[dtype.kind]
