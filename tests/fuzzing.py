@@ -23,6 +23,7 @@ import zarr
 import dasksvm
 from dasksvm import Dataset, KernelModel, LaSVC
 from dasksvm.arrayfile import MARK, TAIL
+from dasksvm.data import stored
 from tests.models import some_model
 
 NASTY = [
@@ -274,6 +275,7 @@ def main(folder, seed, *wanted):
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     folder = Path(folder)
+    stored.RETRIES = (0.001, 0.001)
     # What is loaded on first use takes memory and opens files: before the watch begins.
     for path in bases(folder / "first"):
         use_data(Dataset.open(path))

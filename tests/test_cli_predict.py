@@ -18,7 +18,7 @@ from tests.test_cli import call, told
 LABELS = {"text": ("above", "below", "between"), "whole": (-1, 1, 7), "two": ("no", "yes")}
 
 
-def made(path, labels, shuffle=True, rows=400):
+def made(path, labels, shuffle=True, rows=200):
     X, y = blobs(rows)
     y = np.array(labels)[(np.arange(rows) % len(labels)) if len(labels) > 2 else (y > 0).astype(int)]
     X[:, 0] += 2 * np.searchsorted(np.array(labels), y)
@@ -53,16 +53,16 @@ def test_predictions_are_those_of_the_model(order, suffix, kind, tmp_path, monke
     out = tmp_path / f"out.{suffix}"
     said = told("predict", data.path, tmp_path / "model", out)
     rows, labels, values, names = table(out)
-    assert sorted(rows) == list(range(400))
+    assert sorted(rows) == list(range(200))
     stored = order == "too large to sort"
     assert said["order"] == ("stored" if stored else "source")
-    assert np.array_equal(rows, data.source_rows(np.arange(400)) if stored else np.arange(400))
+    assert np.array_equal(rows, data.source_rows(np.arange(200)) if stored else np.arange(200))
     assert labels.tolist() == fitted.predict(X)[rows].astype(labels.dtype).tolist()
     expected = fitted.model_.decision_function(data.as_dask()[0]).compute()
-    assert np.array_equal(values[np.argsort(rows)], expected[np.argsort(data.source_rows(np.arange(400)))])
+    assert np.array_equal(values[np.argsort(rows)], expected[np.argsort(data.source_rows(np.arange(200)))])
     if suffix != "zarr":
         assert names == (["decision"] if kind == "two" else [f"decision {label}" for label in LABELS[kind]])
-    assert said["rows"] == 400
+    assert said["rows"] == 200
     counts = np.unique(fitted.predict(X), return_counts=True)[1]
     assert (said["classes"], said["counts"]) == (list(LABELS[kind]), counts.tolist())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.zarr", "model", f"out.{suffix}"]

@@ -14,19 +14,15 @@ from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 from sklearn.base import clone
 
 from dasksvm import Dataset, train
+from dasksvm.data import stored
 from dasksvm.runtime import CoordinatorLost, coordinator, local_cluster, workers_of
 from dasksvm.runtime.coordinator import Coordinator
-from tests.clusters import cluster, digest, history, left_over, noisy, quick, solver
+from tests.clusters import cluster, compute_workers, digest, history, left_over, noisy, quick, solver
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr")
-
-
-@pytest.fixture(scope="module")
-def long(tmp_path_factory):
-    return noisy(tmp_path_factory.mktemp("data") / "long.zarr", rows=20_000)
+    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=2000, chunk_rows=350)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
@@ -39,7 +35,7 @@ def test_any_number_of_workers_gives_the_local_model(data, alone, workers):
 
 
 @pytest.mark.parametrize(
-    ("criterion", "exact", "examples"), [("gradient", False, 900), ("autoactive", False, 600), ("active", True, 60)]
+    ("criterion", "exact", "examples"), [("gradient", False, 400), ("autoactive", False, 250), ("active", True, 40)]
 )
 def test_selection_gives_the_local_model(data, criterion, exact, examples):
     X, y = data.as_dask()
@@ -64,15 +60,15 @@ def test_converged_run_with_checking_is_the_same(data):
 
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
 def test_several_classes_give_the_local_model(tmp_path, shape):
-    rows = np.random.default_rng(0).normal(size=(1500, 10)).astype(np.float32)
+    rows = np.random.default_rng(0).normal(size=(700, 10)).astype(np.float32)
     names = np.array(["far", "left", "near", "right"])[2 * (rows[:, 0] > 0) + (np.abs(rows[:, 1]) > 0.7)]
-    data = Dataset.create(tmp_path / "four", rows, names, chunk_rows=400, random_state=0)
-    expected = solver(decision_function_shape=shape, cache_size=2).fit(data)
+    data = Dataset.create(tmp_path / "four", rows, names, chunk_rows=180, random_state=0)
+    expected = solver(decision_function_shape=shape, cache_size=0.5).fit(data)
     with cluster() as client:
         for given in ((data,), data.as_dask()):
-            model = solver(decision_function_shape=shape, cache_size=2, client=client).fit(*given)
+            model = solver(decision_function_shape=shape, cache_size=0.5, client=client).fit(*given)
             assert history(model) == history(expected)
-        assert digest(solver(decision_function_shape=shape, cache_size=2, client=client).fit(data)) == digest(expected)
+        assert digest(solver(decision_function_shape=shape, cache_size=0.5, client=client).fit(data)) == digest(expected)
         assert np.array_equal(model.predict(data).compute(), expected.predict(data.as_dask()[0].compute()))
 
 
@@ -93,9 +89,9 @@ def test_one_chunk_and_chunks_smaller_than_a_batch(tmp_path):
 
 def test_dask_arrays_with_empty_chunks(data, alone):
     X, y = data.as_dask()
-    X, y = X.rechunk((1500, -1)), y.rechunk(1500)
-    X = da.concatenate([X[:0], X[:2000], X[2000:2000], X[2000:]])
-    y = da.concatenate([y[:0], y[:2000], y[2000:2000], y[2000:]])
+    X, y = X.rechunk((750, -1)), y.rechunk(750)
+    X = da.concatenate([X[:0], X[:1000], X[1000:1000], X[1000:]])
+    y = da.concatenate([y[:0], y[:1000], y[1000:1000], y[1000:]])
     expected = solver().fit(X, y)
     with cluster() as client:
         model = solver().fit(X, y)  # the current client
@@ -165,21 +161,33 @@ def test_worker_that_joins_late_takes_part(data, alone):
     assert run.timings.repeats == 0
 
 
-def test_run_without_workers_waits_and_says_so(long, caplog):
+def wait_until(happened):
+    give_up = time.monotonic() + 60
+    while not happened() and time.monotonic() < give_up:
+        time.sleep(0.02)
+
+
+def test_run_without_workers_waits_and_says_so(data, alone, caplog, monkeypatch):
+    monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
     with quick(), local_cluster(1, processes=False) as made, Client(made) as client:
         timers = []
+
+        def restore():
+            wait_until(lambda: "no worker for tiles is left" in caplog.text)
+            made.scale(2)
 
         def shrink(progress, seconds):
             if not timers:
                 made.scale(1)
-                timers.append(threading.Timer(1.5, made.scale, (2,)))
+                wait_until(lambda: not compute_workers(client))
+                timers.append(threading.Thread(target=restore))
                 timers[0].start()
             return False
 
-        run = train(long, solver(), client=client, callbacks=[shrink])
+        run = train(data, solver(), client=client, callbacks=[shrink])
         timers[0].join()
     assert "no worker for tiles is left" in caplog.text
-    assert digest(run.estimator) == digest(solver().fit(long))
+    assert digest(run.estimator) == digest(alone)
 
 
 def test_cluster_without_resources_and_a_single_worker(data, alone):
@@ -250,10 +258,12 @@ def test_interrupted_run_leaves_the_cluster_clean(data, alone):
         assert digest(model.fit(data)) == digest(alone)
 
 
-def test_callbacks_and_budgets_reach_the_cluster(data, long):
+def test_callbacks_and_budgets_reach_the_cluster(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
+    long = noisy(tmp_path / "long.zarr", rows=12_000)
     with cluster() as client:
         run = train(long, solver(), client=client, callbacks=[lambda progress, seconds: progress.seen >= 500])
-        assert 500 <= run.history[-1]["seen"] < 20_000
+        assert 500 <= run.history[-1]["seen"] < 12_000
         assert run.model.coefficients.shape[1] > 0
         budget = solver(client=client, max_examples=700, verbose=1).fit(data)
         assert budget.history_[-1]["seen"] == 700
@@ -330,7 +340,8 @@ def test_coordinator_that_is_always_lost_ends_the_run(data, monkeypatch):
         solver(client=client).fit(data)
 
 
-def test_error_in_a_chunk_names_it(tmp_path):
+def test_error_in_a_chunk_names_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "RETRIES", (0.001, 0.001))
     data = noisy(tmp_path / "torn", shuffle=False)
     chunk = next(
         path for path in (tmp_path / "torn" / "X" / "c").rglob("*") if path.is_file() and path.parent.name == "3"
@@ -374,7 +385,7 @@ def test_numpy_input_stays_here(data, alone):
 
 def test_prediction_graph_has_the_model_once(data, alone):
     X, _ = data.as_dask()
-    small, large = (alone.predict(X.rechunk((rows, -1))) for rows in (2000, 100))
+    small, large = (alone.predict(X.rechunk((rows, -1))) for rows in (1000, 100))
     models = [
         [key for key, task in dict(lazy.dask).items() if "KernelModel" in repr(type(getattr(task, "value", task)))]
         for lazy in (small, large)

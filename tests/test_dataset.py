@@ -77,13 +77,13 @@ def test_dask_arrays_and_numpy_arrays_are_written_alike(tmp_path, rows, monkeypa
 
 def test_shuffle_is_uniform(tmp_path, monkeypatch):
     """Every row is as likely in any tenth of the data, also when it is dealt to buckets."""
-    monkeypatch.setattr(writing, "BUCKET_BYTES", 100)
-    X = np.zeros((100, 1), np.int64)
+    monkeypatch.setattr(writing, "BUCKET_BYTES", 600)
+    X = np.zeros((600, 1), np.int64)
     counts = np.zeros((10, 10))
-    for seed in range(60):
-        data = Dataset.create(tmp_path / str(seed), X, np.arange(100) % 2, random_state=seed)
-        source = data.source_rows(np.arange(100))
-        np.add.at(counts, (source // 10, np.arange(100) // 10), 1)
+    for seed in range(10):
+        data = Dataset.create(tmp_path / str(seed), X, np.arange(600) % 2, random_state=seed)
+        source = data.source_rows(np.arange(600))
+        np.add.at(counts, (source // 60, np.arange(600) // 60), 1)
     expected = 60.0
     assert np.sum((counts - expected) ** 2 / expected) < 130  # χ² with 81 degrees of freedom: p ≈ 0.0005
 
@@ -179,7 +179,9 @@ def _write(path):
     Dataset.create(path, X, (X[:, 0] > 0).astype(int), chunk_rows=500, random_state=0)
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(0.1, marks=pytest.mark.slow), 0.4, pytest.param(0.8, marks=pytest.mark.slow)]
+)
 def test_killed_while_writing_leaves_nothing_that_opens(tmp_path, seconds):
     process = multiprocessing.get_context("spawn").Process(target=_write, args=(str(tmp_path / "d"),))
     process.start()

@@ -17,7 +17,14 @@ import scipy.sparse as sp
 import zarr
 
 from dasksvm import Dataset, LaSVC, load
+from dasksvm.data import stored
 from tests.helpers import blobs
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """What cannot be read is read again at once: no disk comes back here."""
+    monkeypatch.setattr(stored, "RETRIES", (0.001, 0.001))
 
 
 def fuzz(folder, seed, limit, *wanted):

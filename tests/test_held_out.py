@@ -12,7 +12,7 @@ from tests.clusters import cluster, digest, noisy, quick, solver
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr")
+    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=2000, chunk_rows=350)
 
 
 def rows(count, seed):
@@ -98,12 +98,12 @@ def test_held_out_rows_that_do_not_fit_are_refused_before_the_training(data):
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"epochs": 2}, {"epochs": "converged", "tol": 1e-2}, {"selection": "active", "max_examples": 500}]
+    "parameters", [{"epochs": 2}, {"epochs": "converged", "tol": 1e-2}, {"selection": "active", "max_examples": 300}]
 )
 def test_a_watched_run_is_the_same_on_a_cluster(data, parameters, tmp_path):
     rng = np.random.default_rng(0)
     rest = rng.normal(size=(300, 30)), rng.choice(data.classes, 300)
-    expected, watched = HeldOut(*rest, every=500, patience=3), HeldOut(*rest, every=500, patience=3)
+    expected, watched = HeldOut(*rest, every=250, patience=3), HeldOut(*rest, every=250, patience=3)
     alone = train(data, solver(**parameters), callbacks=[expected])
     with cluster() as client:
         run = train(data, solver(**parameters), client=client, callbacks=[watched])

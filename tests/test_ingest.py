@@ -355,10 +355,10 @@ def test_targets_that_cannot_be_written(tmp_path, table):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"file/d cannot be written: "):
         Dataset.create(tmp_path / "file" / "d", X, y)
-    write_csv(tmp_path / "a.csv", np.repeat(X, 100, axis=0), np.repeat(y, 100))
+    write_csv(tmp_path / "a.csv", np.repeat(X, 40, axis=0), np.repeat(y, 40))
 
     def limited():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 
     code = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from dasksvm.cli import main; main()"
     found = subprocess.run(
@@ -513,9 +513,9 @@ def test_ingest_and_info_tell(tmp_path, table):
 
 @pytest.mark.parametrize("scale", ["none", "minmax"])
 def test_sparse_data_sets_train_as_matrices_do(tmp_path, rng, scale):
-    X = sp.random(800, 300, 0.03, format="csr", random_state=0, dtype=np.float32)
+    X = sp.random(300, 300, 0.03, format="csr", random_state=0, dtype=np.float32)
     y = np.asarray(X[:, :100].sum(axis=1)).ravel() > 1.5
-    data = Dataset.create(tmp_path / "d", X, y, chunk_rows=90, scale=scale, shuffle=False)
+    data = Dataset.create(tmp_path / "d", X, y, chunk_rows=40, scale=scale, shuffle=False)
     settings = {"C": 5, "gamma": 0.5, "epochs": "converged", "tol": 1e-3, "random_state": 0}
     model = LaSVC(**settings).fit(data)
     scaled = X.multiply(data.scaling.factor).tocsr().astype(np.float32) if scale == "minmax" else X
@@ -535,9 +535,9 @@ def test_sparse_data_sets_train_as_matrices_do(tmp_path, rng, scale):
 
 def test_sparse_wide_rows_are_not_made_dense(tmp_path, rng, monkeypatch):
     """A matrix that would take 8 GB as float32 is written, trained on and predicted."""
-    columns = np.sort(rng.integers(0, 1_000_000, (2000, 20)), axis=1)
-    X = sp.csr_matrix((np.ones(40_000, np.float32), columns.ravel(), np.arange(0, 40_001, 20)), (2000, 1_000_000))
-    y = np.asarray(X[:, :500_000].sum(axis=1)).ravel() > np.asarray(X[:, 500_000:].sum(axis=1)).ravel()
+    columns = np.sort(rng.integers(0, 2_000_000, (1000, 20)), axis=1)
+    X = sp.csr_matrix((np.ones(20_000, np.float32), columns.ravel(), np.arange(0, 20_001, 20)), (1000, 2_000_000))
+    y = np.asarray(X[:, :1_000_000].sum(axis=1)).ravel() > np.asarray(X[:, 1_000_000:].sum(axis=1)).ravel()
     data = Dataset.create(tmp_path / "d", X, y, shuffle=False)
     monkeypatch.setattr(sp.csr_matrix, "toarray", None)
     model = LaSVC(kernel="linear", random_state=0).fit(data)

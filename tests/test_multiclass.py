@@ -64,7 +64,7 @@ def by_example(learner, count):
 
 @pytest.mark.parametrize("pairwise", [False, True])
 def test_each_problem_behaves_as_if_alone(pairwise):
-    X, y = four(160)
+    X, y = four(90)
     coding = Coding.of(np.full(4, 3.0), pairwise=pairwise, factors=(1.0, 0.1))
     assert coding.problems == (12 if pairwise else 8)
     together = learned(X, y, coding, threads=2)
@@ -155,9 +155,9 @@ def test_a_stream_of_blocks_and_a_held_out_set():
 
 def test_many_classes():
     rng = np.random.default_rng(0)
-    centres = rng.normal(size=(300, 8)) * 5
-    y = np.repeat(np.arange(300), 3)
-    X = centres[y] + 0.1 * rng.normal(size=(900, 8))
+    centres = rng.normal(size=(260, 8)) * 5
+    y = np.repeat(np.arange(260), 2)
+    X = centres[y] + 0.1 * rng.normal(size=(520, 8))
     assert LaSVC(C=10, gamma=0.1, random_state=0).fit(X, y).score(X, y) == 1.0
 
 

@@ -54,7 +54,7 @@ def decisions(learner, X, rows, at):
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_each_exact_choice_is_the_one_of_the_paper(criterion):
     X, rows = problem()
-    learner = learner_for(rows, KERNEL, selection=Selection(criterion, 20, exact=True), max_examples=150)
+    learner = learner_for(rows, KERNEL, selection=Selection(criterion, 20, exact=True), max_examples=100)
     chosen = 0
     for plan, result in followed(learner, rows):
         decision, near = decisions(learner, X, rows, plan.rows)
@@ -66,26 +66,26 @@ def test_each_exact_choice_is_the_one_of_the_paper(criterion):
         assert result.examples.tolist() == [plan.rows[:pool][np.argmin(measure[:pool])]]
         assert result.sampled == pool
         chosen += 1
-    assert chosen == learner.seen == 150
+    assert chosen == learner.seen == 100
 
 
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_an_epoch_chooses_every_example_once(criterion, exact):
-    _, rows = problem(200)
+    _, rows = problem(100)
     learner = learner_for(rows, KERNEL, selection=Selection(criterion, 20, exact), epochs=2)
     chosen: list[list[int]] = [[], []]
     for _, result in followed(learner, rows):
         chosen[learner.epoch] += result.examples.tolist()
     seeds = set(learner.seeds.tolist())
-    assert sorted(chosen[0]) == sorted(set(range(200)) - seeds)
+    assert sorted(chosen[0]) == sorted(set(range(100)) - seeds)
     assert len(chosen[1]) == len(set(chosen[1]))
-    assert 0 < len(chosen[1]) < 190
+    assert 0 < len(chosen[1]) < 90
     assert learner.seen == len(chosen[0]) + len(chosen[1])
 
 
 def test_batches_keep_the_lookahead_in_flight_and_never_draw_an_example_twice():
-    _, rows = problem(1500)
+    _, rows = problem(500)
     learner = learner_for(rows, KERNEL, selection=Selection("active", 10))
     waiting = learner.plans()
     while waiting and learner.phase in ("seeding", "online"):
@@ -157,7 +157,7 @@ def test_candidates_in_flight_keep_to_the_budget():
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_selection_converges_to_the_same_optimum(criterion):
-    _, rows = problem()
+    _, rows = problem(200)
     plain = run(learner_for(rows, KERNEL, epochs=0, tau=1e-5), rows)
     chosen = run(learner_for(rows, KERNEL, epochs=0, tau=1e-5, selection=Selection(criterion, 20)), rows)
     assert chosen.converged
@@ -215,16 +215,16 @@ def test_blocks_without_anything_that_can_enter():
 
 
 def test_weight_zero_never_enters_and_partial_fit_chooses_within_its_block():
-    X, y = noisy(600, 0)
-    weight = np.ones(600)
+    X, y = noisy(400, 0)
+    weight = np.ones(400)
     weight[::3] = 0
     model = LaSVC(selection="active", random_state=0).fit(X, y, weight)
     assert np.all(model.support_ % 3 != 0)
     model = LaSVC(selection="active", candidates=10, random_state=0)
-    for start in (0, 300):
-        model.partial_fit(X[start : start + 300], y[start : start + 300], classes=["a", "b"])
+    for start in (0, 200):
+        model.partial_fit(X[start : start + 200], y[start : start + 200], classes=["a", "b"])
     assert model.score(X, y) > 0.9
-    assert model.support_.max() >= 300
+    assert model.support_.max() >= 200
 
 
 def test_curves_are_compared_run_by_run(tmp_path):
