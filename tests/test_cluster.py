@@ -68,7 +68,7 @@ def test_several_classes_give_the_local_model(tmp_path, shape):
         for given in ((data,), data.as_dask()):
             model = solver(decision_function_shape=shape, cache_size=0.5, client=client).fit(*given)
             assert history(model) == history(expected)
-        assert digest(solver(decision_function_shape=shape, cache_size=0.5, client=client).fit(data)) == digest(expected)
+            assert len(given) == 2 or digest(model) == digest(expected)
         assert np.array_equal(model.predict(data).compute(), expected.predict(data.as_dask()[0].compute()))
 
 
