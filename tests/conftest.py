@@ -1,9 +1,15 @@
 import time
 
+import hypothesis
 import numpy as np
 import pytest
 
 from tests.clusters import OFTEN, cluster, noisy, quick, recovered, solver
+
+
+# How long an example takes is the machine's business.
+hypothesis.settings.register_profile("dasksvm", deadline=None)
+hypothesis.settings.load_profile("dasksvm")
 
 
 def pytest_addoption(parser):

@@ -41,7 +41,7 @@ dtypes = st.one_of(hnp.integer_dtypes(), hnp.unsigned_integer_dtypes(), hnp.floa
 
 
 @given(array=hnp.arrays(dtypes, hnp.array_shapes(min_dims=0, min_side=0)))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_any_array_comes_back(tmp_path_factory, array):
     path = tmp_path_factory.mktemp("arrays") / "file"
     write(path, "some", 1, {}, {"it": array})
@@ -136,7 +136,7 @@ def test_arrays_share_no_bytes(tmp_path):
 
 
 @given(content=st.binary(max_size=300), start=st.integers(0, 400), length=st.integers(0, 400))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_bytes_are_an_error(tmp_path_factory, content, start, length):
     path = tmp_path_factory.getbasetemp() / "fuzz"
     path.write_bytes(MARK + content + struct.pack("<QQI", start, length, zlib.crc32(content)) + MARK)

@@ -114,7 +114,7 @@ def test_examples_far_from_the_margin_wait(monkeypatch):
     assert lazy.progress().evaluations < 0.7 * eager.progress().evaluations
 
 
-@hypothesis.settings(deadline=None, max_examples=12)
+@hypothesis.settings(max_examples=12)
 @hypothesis.given(
     seed=st.integers(0, 1000),
     c=st.sampled_from([0.05, 1.0, 50.0]),

@@ -89,7 +89,7 @@ def test_shuffle_is_uniform(tmp_path, monkeypatch):
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.floats(-1e6, 1e6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_statistics_by_blocks_are_those_of_all_rows(sizes, offset):
     rng = np.random.default_rng(len(sizes))
     blocks = [rng.normal(size=(size, 3)) + offset for size in sizes]

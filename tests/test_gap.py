@@ -147,7 +147,7 @@ def test_iterations_equal_the_paper_step_by_step(variant, lookahead, drop):
 
 @every_variant
 @given(seed=st.integers(0, 1000), C=st.floats(0.05, 20.0), cache=st.sampled_from([1, 50 << 20]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_every_state_satisfies_the_invariants(variant, seed, C, cache):
     X, y = blobs(250, d=3, seed=seed, shift=0.4)
     bound = np.full(250, C)

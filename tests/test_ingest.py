@@ -272,7 +272,7 @@ def test_on_a_cluster_the_same(tmp_path, table, small_pieces):
 
 
 @given(st.floats(-1e300, 1e300), st.sampled_from(["r", ".3f", ".17g", "e", ".6e", "+g"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_numbers_are_read_to_an_ulp_or_two(value, form):
     written = repr(value) if form == "r" else format(value, form)
     expected = float(written)

@@ -171,7 +171,7 @@ def test_known_examples_are_not_members_twice():
     assert len(examples) == len(set(examples.tolist()))
 
 
-@hypothesis.settings(deadline=None, max_examples=25)
+@hypothesis.settings(max_examples=25)
 @hypothesis.given(
     n=st.integers(2, 120),
     d=st.integers(1, 4),

@@ -285,7 +285,7 @@ def papers_gain(g_i: float, g_j: float, q_ii: float, q_ij: float, q_jj: float) -
     return (g_i**2 * q_jj - 2 * g_i * g_j * q_ij + g_j**2 * q_ii) / (2 * det)
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=200, derandomize=True)
 @given(number, number, st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.sampled_from([0.0, 0.5, 1.0, 2.0]), share)
 def test_the_gain_is_that_of_algorithm_4(g_i: float, g_j: float, q_ii: float, q_jj: float, part: float) -> None:
     q_ij = part * np.sqrt(q_ii * q_jj)
@@ -324,7 +324,7 @@ def best_of_segments(Q: NDArray[np.float64], g: NDArray[np.float64], corners: ND
 unit = st.sampled_from([0.0, 1.0, 0.3])
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=300, derandomize=True)
 @given(number, number, curvature, curvature, share, unit, unit, unit)
 def test_solutions_of_two_variables_are_the_best_of_their_polygon(
     g_i: float, g_j: float, q_ii: float, q_jj: float, part: float, a: float, b: float, room: float

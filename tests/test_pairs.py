@@ -327,7 +327,7 @@ def test_members_are_left_out_and_gradients_come_back_exact(monkeypatch):
     seed=st.integers(0, 1000), C=st.floats(0.05, 20.0), selection=st.sampled_from(SELECTIONS),
     stop=st.sampled_from(["kkt", "gain"]), shrinking=st.booleans(), kept=st.sampled_from([1, 50 << 20]),
 )  # fmt: skip
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_every_state_satisfies_the_invariants(seed, C, selection, stop, shrinking, kept):
     X, y = blobs(60, d=3, seed=seed, shift=0.4)
     rows, K, duals = Rows(X, y, np.full(60, C)), matrix(RBF, X), []

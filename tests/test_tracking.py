@@ -151,7 +151,7 @@ def mu(x, C):
 
 
 @given(seed=st.integers(0, 10_000), C=st.floats(0.01, 100.0), count=st.integers(1, 30), share=st.floats(0.0, 1.0))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_lemma_1(seed, C, count, share):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(count, 4))
@@ -191,7 +191,7 @@ def test_theorems_2_and_3(name):
 @given(
     seed=st.integers(0, 1000), C=st.floats(0.05, 20.0), cache=st.sampled_from([1, 50 << 20]), epochs=st.integers(1, 2)
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_every_state_satisfies_the_invariants(name, seed, C, cache, epochs):
     X, y = blobs(250, d=3, seed=seed, shift=0.4)
     rows = Rows(X, y, np.full(250, C))
