@@ -6,7 +6,6 @@ import pytest
 
 from tests.clusters import OFTEN, cluster, noisy, quick, recovered, solver
 
-
 # How long an example takes is the machine's business.
 hypothesis.settings.register_profile("dasksvm", deadline=None)
 hypothesis.settings.load_profile("dasksvm")
