@@ -78,10 +78,10 @@ def assert_says(found, primal, dual, violations, worst):
         LaSVC(**OPTIONS),
         LaSVC(**OPTIONS, epochs="converged", tol=1e-6),
         LaSVC(**OPTIONS, finish=False),
-        GapSVC(**OPTIONS),
-        GapSVC(**OPTIONS, variant="i", warmup=5),
-        TrackingSVC(**OPTIONS),
-        TrackingSVC(**OPTIONS, average=False),
+        pytest.param(GapSVC(**OPTIONS), marks=pytest.mark.slow),
+        pytest.param(GapSVC(**OPTIONS, variant="i", warmup=5), marks=pytest.mark.slow),
+        pytest.param(TrackingSVC(**OPTIONS), marks=pytest.mark.slow),
+        pytest.param(TrackingSVC(**OPTIONS, average=False), marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -97,7 +97,7 @@ def test_a_certificate_says_what_is_written_out(estimator):
 
 
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
-@pytest.mark.parametrize("kind", [LaSVC, TrackingSVC])
+@pytest.mark.parametrize("kind", [LaSVC, pytest.param(TrackingSVC, marks=pytest.mark.slow)])
 def test_each_problem_of_several_classes_has_its_violation(kind, shape):
     X, y = three()
     model = kind(**OPTIONS, decision_function_shape=shape, class_weight={"a": 0.5, "b": 1.0, "c": 3.0}).fit(X, y)
@@ -147,6 +147,7 @@ def test_a_machine_is_one_problem_of_all_classes(name, classes):
     assert_says(found, half_norm + 2.0 * weights @ losses, alpha.sum() - half_norm, violations, 10)
 
 
+@pytest.mark.slow
 def test_boxes_that_are_not_kept_have_no_violations():
     X, y = blobs(200, shift=0.2)
     model = GapSVC(C=2.0, variant="nc", warmup=5, random_state=0).fit(X, y)

@@ -51,7 +51,13 @@ def test_choices_are_those_of_the_library():
     assert (set(solvers.KERNELS), set(solvers.CRITERIA)) == (set(KERNELS), set(CRITERIA))
 
 
-@pytest.mark.parametrize("name", solvers.SOLVERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("lasvc", "smosvc") else pytest.param(name, marks=pytest.mark.slow)  # to compile it
+        for name in solvers.SOLVERS
+    ],
+)
 def test_every_parameter_can_be_given(name, data):
     """With the value that it has anyway, but for a few that are quick to see."""
     kind = getattr(dasksvm, solvers.SOLVERS[name])

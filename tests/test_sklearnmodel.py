@@ -69,6 +69,7 @@ def test_weights_of_a_linear_model(rng):
     assert np.allclose(X @ svc.coef_[0] + svc.intercept_, model.decision_function(X)[:, 0])
 
 
+@pytest.mark.slow
 def test_a_machine(rng):
     X = rng.normal(size=(200, 3))
     y = np.digitize(X[:, 0], [-0.5, 0.5])

@@ -65,7 +65,15 @@ def results_of(data, estimator, **options):
     return len(count), run
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow)
+        if name in ("gap", "tracking", "machine", "machine in blocks")
+        else name
+        for name in SOLVERS
+    ],
+)
 def test_a_resumed_run_ends_as_one_that_was_never_interrupted(small, tmp_path, name):
     estimator = SOLVERS[name]
     results, whole = results_of(small, estimator)

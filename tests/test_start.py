@@ -4,7 +4,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from sklearn.exceptions import NotFittedError
@@ -30,6 +30,7 @@ def points(draw):
 
 
 @given(points())
+@settings(deadline=None)
 def test_a_start_is_feasible_and_what_is_feasible_stays(point):
     alpha, sign, bound = point
     found = feasible(alpha, sign, bound)
@@ -169,6 +170,7 @@ def test_every_problem_of_several_classes_has_its_own(handed, shape):
         solver(decision_function_shape=other).fit(X, y, start=start)
 
 
+@pytest.mark.slow
 def test_coefficients_without_a_bias_are_balanced(handed):
     X, y = blobs(150)
     start = GapSVC(C=2.0, random_state=0).fit(X, y)
