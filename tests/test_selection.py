@@ -99,7 +99,6 @@ def test_batches_keep_the_lookahead_in_flight_and_never_draw_an_example_twice():
     assert np.all(learner.pools.mark == 2)
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(st.lists(st.booleans(), max_size=60), st.integers(1, 12), st.integers(1, 5), st.integers(1, 8))
 def test_groups_end_where_they_should(close, size, enough, groups):
     ends, start = [], 0
@@ -114,7 +113,6 @@ def test_groups_end_where_they_should(close, size, enough, groups):
     assert group_ends(np.array(close, np.bool_), size, enough, groups).tolist() == ends
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(st.integers(1, 300), st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(0, 5))
 def test_pools_hold_what_is_left(count, sizes, seed):
     pools = Pools(RandomOrder((count // 2, count - count // 2), seed, base=7), Selection("active", 10))

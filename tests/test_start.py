@@ -4,7 +4,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from sklearn.exceptions import NotFittedError
@@ -30,7 +30,6 @@ def points(draw):
 
 
 @given(points())
-@settings(deadline=None)
 def test_a_start_is_feasible_and_what_is_feasible_stays(point):
     alpha, sign, bound = point
     found = feasible(alpha, sign, bound)
