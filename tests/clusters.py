@@ -4,7 +4,7 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,13 @@ def sabotage(sequence: int, number: int = signal.SIGKILL) -> None:
         return execute(plan, *arguments)
 
     tasks.execute = fatal
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    give_up = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
 
 
 def left_over(client: Client) -> Any:

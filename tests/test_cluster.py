@@ -17,7 +17,7 @@ from dasksvm import Dataset, train
 from dasksvm.data import stored
 from dasksvm.runtime import CoordinatorLost, coordinator, local_cluster, workers_of
 from dasksvm.runtime.coordinator import Coordinator
-from tests.clusters import cluster, compute_workers, digest, history, left_over, noisy, quick, solver
+from tests.clusters import cluster, compute_workers, digest, history, left_over, noisy, quick, solver, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -161,25 +161,19 @@ def test_worker_that_joins_late_takes_part(data, alone):
     assert run.timings.repeats == 0
 
 
-def wait_until(happened):
-    give_up = time.monotonic() + 60
-    while not happened() and time.monotonic() < give_up:
-        time.sleep(0.02)
-
-
 def test_run_without_workers_waits_and_says_so(data, alone, caplog, monkeypatch):
     monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
     with quick(), local_cluster(1, processes=False) as made, Client(made) as client:
         timers = []
 
         def restore():
-            wait_until(lambda: "no worker for tiles is left" in caplog.text)
+            wait_for(lambda: "no worker for tiles is left" in caplog.text)
             made.scale(2)
 
         def shrink(progress, seconds):
             if not timers:
                 made.scale(1)
-                wait_until(lambda: not compute_workers(client))
+                wait_for(lambda: not compute_workers(client))
                 timers.append(threading.Thread(target=restore))
                 timers[0].start()
             return False

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 import dasksvm
@@ -22,6 +23,7 @@ from tests.clusters import (
     same,
     send,
     solver,
+    wait_for,
 )
 
 pytestmark = pytest.mark.cluster
@@ -173,12 +175,9 @@ def test_cancelled_while_all_workers_are_frozen(client, data):
     client.run(sabotage, 9, signal.SIGSTOP, workers=compute_workers(client))
     job = dasksvm.submit(data, solver(), client=client)
     try:
-        beyond(job, 0)
+        wait_for(lambda: all(psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in pids.values()))
         job.cancel()
-        give_up = time.monotonic() + 90
-        while not any(event["kind"] == "ended" for _, event in client.get_events(f"dasksvm-job-{job.id}")):
-            assert time.monotonic() < give_up
-            time.sleep(0.05)
+        wait_for(lambda: any(event["kind"] == "ended" for _, event in client.get_events(f"dasksvm-job-{job.id}")))
     finally:
         for pid in pids.values():
             os.kill(pid, signal.SIGCONT)

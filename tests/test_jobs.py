@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 
 import dask.config
 import numpy as np
@@ -15,7 +14,7 @@ from dasksvm.console import tell_job
 from dasksvm.runtime import JobCancelled, JobLost, UnknownJob, placement, workers_of
 from dasksvm.runtime.coordinator import Coordinator
 from dasksvm.snapshots import AnotherRun
-from tests.clusters import cluster, left_over, noisy, same, solver
+from tests.clusters import cluster, left_over, noisy, same, solver, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +46,6 @@ def slow(monkeypatch, seconds):
 
     monkeypatch.setattr(TwoClassLearner, "take", late)
     return go_on
-
-
-def wait_for(condition):
-    give_up = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 def test_a_job_from_submission_to_oblivion(client, data, expected):

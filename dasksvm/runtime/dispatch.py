@@ -34,6 +34,7 @@ PASSING = (
 # A batch is late after so many times what the last ones took.
 LATE_FACTOR = 5.0
 RECENT = 32
+DOUBLED = 5
 # Until the first result, a worker may have to compile.
 PATIENCE = 120.0
 # A worker that was late is left alone for so long.
@@ -203,7 +204,7 @@ class Dispatch:
                         del self._tasks[sequence]
                         return self._arrived.pop(sequence)
                     again = self._lost.popleft() if self._lost else None
-                    if again is None and task.sent + self._patience() < perf_counter():
+                    if again is None and task.sent + self._patience(task) < perf_counter():
                         again = task
                     if again is None:
                         self._news.wait(min(deadline - perf_counter(), 0.05))
@@ -213,8 +214,12 @@ class Dispatch:
         finally:
             self.timings.waiting += perf_counter() - start
 
-    def _patience(self) -> float:
-        return max(self.options.late_after, LATE_FACTOR * float(np.median(self._took))) if self._took else PATIENCE
+    def _patience(self, task: _Task) -> float:
+        """Tell after how long a task is late: twice as long each time, or tasks would pile up where all workers are stuck."""
+        if not self._took:
+            return PATIENCE
+        first = max(self.options.late_after, LATE_FACTOR * float(np.median(self._took)))
+        return first * float(2 ** min(task.attempts - 1, DOUBLED))
 
     def _repeat(self, task: _Task) -> None:
         """Send a task again under a new key, away from the workers that have it now; later, if there is no worker at all."""

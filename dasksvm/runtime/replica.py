@@ -3,13 +3,14 @@
 A replica belongs to a worker, not to a process: with `processes=False` several workers share one.
 """
 
-from asyncio import sleep
+from asyncio import ensure_future, sleep, wait
 from dataclasses import replace
 from threading import Lock
 from time import monotonic
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from dask.typing import Key
 from distributed import Worker, get_worker
 from distributed.core import Status
 from distributed.protocol import to_serialize
@@ -23,6 +24,8 @@ from dasksvm.solver.messages import ScorePlan
 from dasksvm.workspaces import Workspaces
 
 PULL_TIMEOUT = 30.0
+# How often a task that waits for an answer looks whether it is wanted any more.
+LOOK = 0.2
 # Generations of the feature store that are kept: batches in flight may still refer to the one before.
 GENERATIONS = 2
 # Seconds after which a replica that nobody uses is dropped: its run has ended, or its driver has.
@@ -127,14 +130,33 @@ def ask(post: Post, method: str, *arguments: Any) -> Any:
     """Call an async method of a coordinator from a task.
 
     Not through an actor's proxy: on a worker that one holds a future, which fails with the actor and keeps it alive.
+
+    Raises
+    ------
+    OSError
+        If it does not answer, or if nobody wants the task's result any more: its coordinator is lost, most likely, and Dask
+        would try to reach it for half a minute, in which the next one waits for this worker.
     """
     worker = get_worker()
+    task = worker.get_current_task()
 
     async def call() -> Any:
         wrapped = [to_serialize(argument) for argument in arguments]
-        return await worker.rpc(post.address).actor_execute(actor=post.key, function=method, args=wrapped, kwargs={})
+        rpc = worker.rpc(post.address)
+        asked = ensure_future(rpc.actor_execute(actor=post.key, function=method, args=wrapped, kwargs={}))
+        give_up = monotonic() + PULL_TIMEOUT
+        while not (await wait([asked], timeout=LOOK))[0]:
+            if monotonic() > give_up or not _is_wanted(worker, task):
+                asked.cancel()
+                raise OSError(f"the coordinator at {post.address} does not answer")
+        return await asked
 
-    answer = sync(worker.loop, call, callback_timeout=PULL_TIMEOUT)
+    answer = sync(worker.loop, call)
     if answer["status"] != "OK":
         raise answer["exception"]
     return answer["result"]
+
+
+def _is_wanted(worker: Worker, task: Key) -> bool:
+    known = worker.state.tasks.get(task)
+    return known is not None and known.state in ("executing", "long-running")
