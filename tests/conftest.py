@@ -29,7 +29,7 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Long enough for something to happen to a run; a module may have another."""
-    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=12_000)
+    return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=8_000)
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ import dasksvm
 job = dasksvm.Job(sys.argv[2], sys.argv[1])
 seen = []
 assert job.attach([lambda progress, seconds: bool(seen.append(progress.seen))]).state == "done"
-assert 0 <= seen[0] < seen[-1] == 12_000
+assert 0 <= seen[0] < seen[-1] == 8_000
 job.fetch().save(sys.argv[3])
 """
 
@@ -97,7 +97,7 @@ def test_driver_worker_killed(client, data, expected, tmp_path, monkeypatch, kep
     if where == "compute":
         monkeypatch.setattr("dasksvm.runtime.job.offering", lambda *_: compute_workers(client)[:1])
     job = dasksvm.submit(data, solver(), client=client, **({"checkpoint": tmp_path, "every": 0.2} if kept else {}))
-    beyond(job, 3000)
+    beyond(job, 2000)
     (victim,) = started(client, job)
     assert (victim == coordinator_worker(client)) == (where == "coordinator")
     send(client, victim, signal.SIGKILL)
@@ -154,7 +154,7 @@ def test_a_job_that_was_given_up_goes_on_as_another(data, expected, tmp_path):
         cluster(1, processes=True) as client,
     ):
         job = dasksvm.submit(data, solver(), client=client, checkpoint=tmp_path, every=0.2)
-        beyond(job, 3000)
+        beyond(job, 2000)
         send(client, started(client, job)[0], signal.SIGKILL)
         status = job.attach()
         assert status.state == "lost"

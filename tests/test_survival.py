@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import dask.config
 import pytest
@@ -17,6 +18,7 @@ from distributed import Client
 from dasksvm import SMOSVC, LaSVC, train
 from dasksvm.runtime import SchedulerLost, workers_of
 from dasksvm.runtime import train as driver
+from dasksvm.runtime.attending import Attendant, attendant
 from tests.clusters import (
     OFTEN,
     cluster,
@@ -53,6 +55,22 @@ def begun(monkeypatch):
     return seen
 
 
+@contextmanager
+def listening():
+    """Hear the warnings of a run. Those of Python get lost at times, as other threads here restore their filters."""
+
+    class Listener(Attendant):
+        def warn(self, text):
+            texts.append(text)
+
+    texts = []
+    token = attendant.set(Listener())
+    try:
+        yield texts
+    finally:
+        attendant.reset(token)
+
+
 def once(condition, act):
     """A callback that acts the first time that a condition holds."""
     done = []
@@ -75,7 +93,7 @@ def test_coordinator_killed_goes_on_from_its_snapshot(client, data, tmp_path, be
     whole = train(data, estimator)
     begun.clear()
     kill = once(
-        lambda progress: phase == "any" or (progress.phase == phase and progress.seen > 6000),
+        lambda progress: phase == "any" or (progress.phase == phase and progress.seen > 4000),
         lambda: send(client, coordinator_worker(client), signal.SIGKILL),
     )
     run = train(data, estimator, client=client, checkpoint=tmp_path, every=0.2, callbacks=[kill])
@@ -93,9 +111,10 @@ def test_coordinator_killed_and_its_newest_snapshot_is_corrupt(client, data, tmp
         newest = max(tmp_path.glob("snapshot-*-??????"))
         newest.write_bytes(newest.read_bytes()[:-9])
 
-    kill = once(lambda progress: progress.seen > 6000, strike)
-    with pytest.warns(RuntimeWarning, match="cannot be used"):
+    kill = once(lambda progress: progress.seen > 4000, strike)
+    with listening() as texts:
         run = train(data, solver(), client=client, checkpoint=tmp_path, every=0.2, callbacks=[kill])
+    assert [text for text in texts if "cannot be used" in text]
     assert digest(run.estimator) == digest(alone)
     assert begun[-1] > 0
 
@@ -137,13 +156,14 @@ def test_disk_full_during_a_snapshot(client, data, tmp_path, alone, begun):
 
     full = once(lambda progress: progress.seen > 2000, lambda: client.run(limit, 4096, workers=where))
     space = once(
-        lambda progress: progress.seen > 5000, lambda: client.run(limit, resource.RLIM_INFINITY, workers=where)
+        lambda progress: progress.seen > 4000, lambda: client.run(limit, resource.RLIM_INFINITY, workers=where)
     )
-    kill = once(lambda progress: progress.seen > 9000, lambda: send(client, where[0], signal.SIGKILL))
-    with pytest.warns(RuntimeWarning, match="could not be written"):
+    kill = once(lambda progress: progress.seen > 6000, lambda: send(client, where[0], signal.SIGKILL))
+    with listening() as texts:
         run = train(data, solver(), client=client, checkpoint=tmp_path, every=0.2, callbacks=[full, space, kill])
     assert full.done
     assert space.done
+    assert [text for text in texts if "could not be written" in text]
     assert digest(run.estimator) == digest(alone)
     assert begun[-1] > 0
     assert not list(tmp_path.glob("*.part"))
@@ -161,7 +181,7 @@ def test_more_kills_than_a_task_may_survive(data, alone):
 
 
 def test_a_chunk_that_cannot_be_read_for_a_while(client, tmp_path, alone):
-    torn = noisy(tmp_path / "torn.zarr", rows=12_000)
+    torn = noisy(tmp_path / "torn.zarr", rows=8_000)
     chunk = tmp_path / "torn.zarr" / "X" / "c" / "9" / "0"
     content = chunk.read_bytes()
     chunk.write_bytes(content[:20])
@@ -232,7 +252,7 @@ def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_
     with quick(**OFTEN, **{"distributed.comm.timeouts.connect": "5s"}):
         client = Client(scheduler_file=str(first.file), direct_to_workers=True, set_as_default=False)
         client.wait_for_workers(2)
-        kill = once(lambda progress: progress.seen > 6000, first.scheduler.kill)
+        kill = once(lambda progress: progress.seen > 4000, first.scheduler.kill)
         with pytest.raises(SchedulerLost, match=r"the scheduler .* is lost. The run can be resumed from"):
             train(data, solver(), client=client, checkpoint=tmp_path / "kept", every=0.2, callbacks=[kill])
         client.close()
