@@ -19,6 +19,7 @@ from dasksvm import SMOSVC, LaSVC, train
 from dasksvm.runtime import SchedulerLost, workers_of
 from dasksvm.runtime import train as driver
 from dasksvm.runtime.attending import Attendant, attendant
+from dasksvm.snapshots import snapshots_in
 from tests.clusters import (
     OFTEN,
     cluster,
@@ -154,15 +155,13 @@ def test_disk_full_during_a_snapshot(client, data, tmp_path, alone, begun):
     def limit(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
-    full = once(lambda progress: progress.seen > 2000, lambda: client.run(limit, 4096, workers=where))
-    space = once(
-        lambda progress: progress.seen > 4000, lambda: client.run(limit, resource.RLIM_INFINITY, workers=where)
-    )
-    kill = once(lambda progress: progress.seen > 6000, lambda: send(client, where[0], signal.SIGKILL))
+    full = once(lambda progress: progress.seen > 500, lambda: client.run(limit, 4096, workers=where))
+    space = once(lambda progress: texts, lambda: client.run(limit, resource.RLIM_INFINITY, workers=where))
+    kill = once(lambda progress: space.done and snapshots_in(tmp_path), lambda: send(client, where[0], signal.SIGKILL))
     with listening() as texts:
         run = train(data, solver(), client=client, checkpoint=tmp_path, every=0.2, callbacks=[full, space, kill])
     assert full.done
-    assert space.done
+    assert kill.done
     assert [text for text in texts if "could not be written" in text]
     assert digest(run.estimator) == digest(alone)
     assert begun[-1] > 0
