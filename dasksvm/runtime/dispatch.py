@@ -34,6 +34,7 @@ PASSING = (
 # A batch is late after so many times what the last ones took.
 LATE_FACTOR = 5.0
 RECENT = 32
+# Times that this is doubled for one that is late again and again.
 DOUBLED = 5
 # Until the first result, a worker may have to compile.
 PATIENCE = 120.0

@@ -6,6 +6,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
+from threading import Lock
 from time import monotonic, perf_counter
 from typing import Any
 from uuid import uuid4
@@ -219,7 +220,7 @@ def _attempt(
     future, address = place(client, name, learner, examples, copies=bool(audience.every), avoid=avoid)
     line = _Line(client, future, address)
     try:
-        line.coordinator = line.answer(lambda: future)
+        line.coordinator = line.answer(lambda: _Arriving(client, future))
         begun: Begun = line.ask("begin", learner, examples, audience.every, checkpoint)
         if begun.error is not None:
             raise begun.error
@@ -253,6 +254,20 @@ def _attempt(
             client.cancel(future, force=True)
 
 
+class _Arriving:
+    """A coordinator on its way to this process: where its proxy is unpacked, it takes the current client for its own."""
+
+    # Which client is current is a setting of Dask too, and those are the process's.
+    _one_at_a_time = Lock()
+
+    def __init__(self, client: Client, future: Future) -> None:
+        self.client, self.future = client, future
+
+    def result(self, timeout: float) -> Any:
+        with self._one_at_a_time, self.client.as_current():
+            return self.future.result(timeout=timeout)
+
+
 class _Line:
     """Waits for what a coordinator answers; one that computes for long still gives signs of life.
 
@@ -279,11 +294,9 @@ class _Line:
         asked = None
         while True:
             try:
-                # The actor's proxy, wherever it is unpacked, takes the current client for its own.
-                with self.client.as_current():
-                    if asked is None:
-                        asked = asking()
-                    return asked.result(timeout=LOOK)
+                if asked is None:
+                    asked = asking()
+                return asked.result(timeout=LOOK)
             except TimeoutError:
                 pass
             except LOST as error:
