@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import dask.config
 from distributed import Client
 
 from dasksvm import Dataset, LaSVC, arrayfile, train
@@ -21,6 +22,7 @@ from pipelines.cluster import digest, stored
 from pipelines.rows import environment, write
 from pipelines.tasks import load
 
+SHARE = 0.1
 LOSSES = ("nobody", "compute", "coordinator")
 
 
@@ -40,12 +42,13 @@ class Killer:
 
     def __init__(self, client: Client, resource: str, at: int, kept: Path) -> None:
         self.client, self.resource, self.at, self.kept = client, resource, at, kept
-        self.struck = self.away = self.redone = 0.0
+        self.struck = self.last = self.away = self.redone = 0.0
 
     def __call__(self, progress: Any, seconds: float) -> bool:
-        """Strike once; then tell how long nothing new came."""
-        if self.struck and not self.away:
-            self.away = seconds - self.struck
+        """Strike once; then see for how long nothing new came at most."""
+        if self.struck:
+            self.away = max(self.away, seconds - self.last)
+        self.last = seconds
         if not self.struck and progress.seen >= self.at:
             workers = workers_of(self.client)
             address = next((each for each, about in workers.items() if self.resource in about["resources"]), None)
@@ -72,7 +75,9 @@ def measure(data: Dataset, estimator: LaSVC, loss: str, every: float) -> dict[st
         kept = Path(folder) / "kept"
         killer = Killer(client, loss, total // 2, kept)
         start = time.perf_counter()
-        run = train(data, estimator, client=client, checkpoint=kept, every=every, callbacks=[killer])
+        # So that a run of seconds has snapshots to go on from.
+        with dask.config.set({"dasksvm.snapshot-share": SHARE}):
+            run = train(data, estimator, client=client, checkpoint=kept, every=every, callbacks=[killer])
         seconds = time.perf_counter() - start
         sizes = [path.stat().st_size / 1e6 for path in kept.glob("snapshot-*")]
     return {
@@ -98,18 +103,15 @@ def main(task: str, data: Path, store: Path, epochs: int, every: float, repeats:
     """Compare trainings that lose nobody, a compute worker, or the coordinator's."""
     zarr, parameters = stored(load(task, data), store)
     estimator = LaSVC(random_state=0, epochs=epochs, **parameters)
-    median: dict[str, float] = {}
     for loss in LOSSES:
         found = [measure(zarr, estimator, loss, every) for _ in range(repeats)]
         for row in found:
             write(out, {"pipeline": "losses", "task": task, "epochs": epochs, "every": every, **row, **environment()})
-        lost = [row["seconds"] - row["redone"] for row in found]
-        median[loss] = statistics.median(lost)
         print(
             f"{loss:12} {statistics.median(row['seconds'] for row in found):6.2f} s; nothing new for "
             f"{statistics.median(row['nothing_new_for'] for row in found):.2f} s, of it "
-            f"{statistics.median(row['redone'] for row in found):.2f} s of work since the snapshot; lost beside that "
-            f"{median[loss] - median['nobody']:+.2f} s; snapshots of {found[0]['snapshot_mb']:.0f} MB took "
+            f"{statistics.median(row['redone'] for row in found):.2f} s of work since the snapshot; "
+            f"snapshots of {found[0]['snapshot_mb']:.0f} MB took "
             f"{statistics.median(row['keeping'] / row['seconds'] for row in found):.2%}; "
             f"{len({row['digest'] for row in found})} model"
         )
