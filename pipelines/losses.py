@@ -22,7 +22,6 @@ from pipelines.cluster import digest, stored
 from pipelines.rows import environment, write
 from pipelines.tasks import load
 
-SHARE = 0.1
 LOSSES = ("nobody", "compute", "coordinator")
 
 
@@ -62,7 +61,7 @@ class Killer:
         return False
 
 
-def measure(data: Dataset, estimator: LaSVC, loss: str, every: float) -> dict[str, Any]:
+def measure(data: Dataset, estimator: LaSVC, loss: str, every: float, share: float) -> dict[str, Any]:
     """Train on a new, warm cluster, with a loss in the middle."""
     total = len(data) * estimator.epochs
     with (
@@ -75,8 +74,7 @@ def measure(data: Dataset, estimator: LaSVC, loss: str, every: float) -> dict[st
         kept = Path(folder) / "kept"
         killer = Killer(client, loss, total // 2, kept)
         start = time.perf_counter()
-        # So that a run of seconds has snapshots to go on from.
-        with dask.config.set({"dasksvm.snapshot-share": SHARE}):
+        with dask.config.set({"dasksvm.snapshot-share": share}):
             run = train(data, estimator, client=client, checkpoint=kept, every=every, callbacks=[killer])
         seconds = time.perf_counter() - start
         sizes = [path.stat().st_size / 1e6 for path in kept.glob("snapshot-*")]
@@ -97,16 +95,30 @@ def measure(data: Dataset, estimator: LaSVC, loss: str, every: float) -> dict[st
 @click.option("--store", type=click.Path(path_type=Path), default=Path("runs/zarr"), show_default=True)
 @click.option("--epochs", default=4, show_default=True)
 @click.option("--every", default=5.0, show_default=True, help="Seconds between snapshots.")
+@click.option(
+    "--share", default=0.02, show_default=True, help="Of the time, for snapshots; a run of seconds needs more."
+)
 @click.option("--repeats", default=3, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/losses.jsonl"), show_default=True)
-def main(task: str, data: Path, store: Path, epochs: int, every: float, repeats: int, out: Path) -> None:
+def main(task: str, data: Path, store: Path, epochs: int, every: float, share: float, repeats: int, out: Path) -> None:
     """Compare trainings that lose nobody, a compute worker, or the coordinator's."""
     zarr, parameters = stored(load(task, data), store)
     estimator = LaSVC(random_state=0, epochs=epochs, **parameters)
     for loss in LOSSES:
-        found = [measure(zarr, estimator, loss, every) for _ in range(repeats)]
+        found = [measure(zarr, estimator, loss, every, share) for _ in range(repeats)]
         for row in found:
-            write(out, {"pipeline": "losses", "task": task, "epochs": epochs, "every": every, **row, **environment()})
+            write(
+                out,
+                {
+                    "pipeline": "losses",
+                    "task": task,
+                    "epochs": epochs,
+                    "every": every,
+                    "share": share,
+                    **row,
+                    **environment(),
+                },
+            )
         print(
             f"{loss:12} {statistics.median(row['seconds'] for row in found):6.2f} s; nothing new for "
             f"{statistics.median(row['nothing_new_for'] for row in found):.2f} s, of it "

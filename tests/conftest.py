@@ -18,7 +18,7 @@ def pytest_addoption(parser):
 def pytest_runtest_setup(item):
     until = item.config.getoption("until")
     if until is not None and time.time() > until:
-        pytest.skip("the budget is spent")
+        pytest.skip("not started: the time that --until gives is over; run it without")
 
 
 @pytest.fixture

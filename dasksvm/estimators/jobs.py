@@ -11,7 +11,7 @@ from sklearn.base import clone
 from dasksvm.data import Dataset
 from dasksvm.estimators.learned import UNLIMITED, LearnedClassifier
 from dasksvm.estimators.parameters import check_parameters
-from dasksvm.estimators.training import train
+from dasksvm.estimators.training import check_checkpoint, train
 
 if TYPE_CHECKING:
     from dasksvm.runtime.driver import Driver
@@ -58,12 +58,7 @@ def submit(
         raise TypeError(
             f"a job needs a Dataset or its path, for the workers to open; Dataset.create writes one. Got {type(data).__name__}."
         )
-    if checkpoint is None and (resume or every is not None):
-        raise ValueError("resume and every need a checkpoint, the folder of the snapshots.")
-    if "://" in str(checkpoint):
-        raise ValueError(
-            f"checkpoint must be a folder, on a disk that the workers share. Got {str(checkpoint)!r} instead."
-        )
+    check_checkpoint(checkpoint, every, resume)
     check_parameters(estimator, estimator._parameter_rules)
     from dasksvm.runtime import launch
 

@@ -77,17 +77,22 @@ def train(
     -------
     Run
     """
+    check_checkpoint(checkpoint, every, resume)
+    fitted = clone(estimator).set_params(client=estimator.client if client is None else client)
+    X, y = data if isinstance(data, tuple) else (data, None)
+    keeping = None if checkpoint is None else partial(_kept, str(Path(checkpoint).absolute()), every, resume)
+    timings, stopped = fitted._fit(X, y, None, callbacks, keeping=keeping)
+    return Run(fitted.model_, fitted, fitted.history_, timings, stopped)
+
+
+def check_checkpoint(checkpoint: str | Path | None, every: float | None, resume: bool) -> None:
+    """Raise ValueError where these cannot say how a run is kept."""
     if checkpoint is None and (resume or every is not None):
         raise ValueError("resume and every need a checkpoint, the folder of the snapshots.")
     if "://" in str(checkpoint):
         raise ValueError(
             f"checkpoint must be a folder, on a disk that the workers share. Got {str(checkpoint)!r} instead."
         )
-    fitted = clone(estimator).set_params(client=estimator.client if client is None else client)
-    X, y = data if isinstance(data, tuple) else (data, None)
-    keeping = None if checkpoint is None else partial(_kept, str(Path(checkpoint).absolute()), every, resume)
-    timings, stopped = fitted._fit(X, y, None, callbacks, keeping=keeping)
-    return Run(fitted.model_, fitted, fitted.history_, timings, stopped)
 
 
 def _kept(
