@@ -39,8 +39,10 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(autouse=True)
-def short_turns(monkeypatch):
+def brisk(monkeypatch):
     monkeypatch.setattr(driver, "TICK", 0.05)
+    # Nobody waits until a coordinator that is lost has closed itself.
+    monkeypatch.setattr(driver, "CLOSE_TIMEOUT", 300.0)
 
 
 @pytest.fixture
@@ -94,7 +96,9 @@ def test_coordinator_killed_goes_on_from_its_snapshot(client, data, tmp_path, be
     whole = train(data, estimator)
     begun.clear()
     kill = once(
-        lambda progress: phase == "any" or (progress.phase == phase and progress.seen > 4000),
+        lambda progress: (
+            phase == "any" or (progress.phase == phase and progress.seen > 4000 and snapshots_in(tmp_path))
+        ),
         lambda: send(client, coordinator_worker(client), signal.SIGKILL),
     )
     run = train(data, estimator, client=client, checkpoint=tmp_path, every=0.2, callbacks=[kill])
@@ -112,9 +116,9 @@ def test_coordinator_killed_and_its_newest_snapshot_is_corrupt(client, data, tmp
         newest = max(tmp_path.glob("snapshot-*-??????"))
         newest.write_bytes(newest.read_bytes()[:-9])
 
-    kill = once(lambda progress: progress.seen > 4000, strike)
+    kill = once(lambda progress: len(snapshots_in(tmp_path)) > 1, strike)
     with listening() as texts:
-        run = train(data, solver(), client=client, checkpoint=tmp_path, every=0.2, callbacks=[kill])
+        run = train(data, solver(), client=client, checkpoint=tmp_path, every=0.1, callbacks=[kill])
     assert [text for text in texts if "cannot be used" in text]
     assert digest(run.estimator) == digest(alone)
     assert begun[-1] > 0
@@ -123,6 +127,7 @@ def test_coordinator_killed_and_its_newest_snapshot_is_corrupt(client, data, tmp
 def test_coordinator_frozen_and_thawed(client, data, tmp_path, alone, begun, monkeypatch):
     """Its worker is restarted; without snapshots the run begins anew, and the model is the same."""
     monkeypatch.setattr(driver, "SIGN_OF_LIFE", 1.0)
+    monkeypatch.setattr(driver, "RESTART_TIMEOUT", 4.0)
     freeze = once(
         lambda progress: progress.seen > 3000, lambda: send(client, coordinator_worker(client), signal.SIGSTOP)
     )
@@ -251,12 +256,13 @@ def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_
     with quick(**OFTEN, **{"distributed.comm.timeouts.connect": "5s"}):
         client = Client(scheduler_file=str(first.file), direct_to_workers=True, set_as_default=False)
         client.wait_for_workers(2)
-        kill = once(lambda progress: progress.seen > 4000, first.scheduler.kill)
+        kept = tmp_path / "kept"
+        kill = once(lambda progress: progress.seen > 4000 and snapshots_in(kept), first.scheduler.kill)
         with pytest.raises(SchedulerLost, match=r"the scheduler .* is lost. The run can be resumed from"):
-            train(data, solver(), client=client, checkpoint=tmp_path / "kept", every=0.2, callbacks=[kill])
+            train(data, solver(), client=client, checkpoint=kept, every=0.2, callbacks=[kill])
         client.close()
         address = json.loads(start().file.read_text())["address"]
-        run = train(data, solver(), client=address, checkpoint=tmp_path / "kept", resume=True)
+        run = train(data, solver(), client=address, checkpoint=kept, resume=True)
     assert begun[-1] > 0
     assert digest(run.estimator) == digest(alone)
     assert history(run.estimator) == history(alone)

@@ -245,6 +245,9 @@ def _attempt(
             if report.done:
                 return line.ask("conclude"), report.timings
         raise AssertionError
+    except CoordinatorLost:
+        line.coordinator = None  # a call to close it would be waited for in vain
+        raise
     finally:
         if line.coordinator is not None:
             with suppress(Exception):
