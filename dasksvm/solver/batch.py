@@ -118,6 +118,7 @@ def begin(expansion: Expansion, result: CandidateBatch, arrivals: Ints, known: I
     np.fill_diagonal(mates, w.diagonal[base : base + count])
     row_of = np.full(len(known), -1, np.int64)
     row_of[at[chosen]] = np.arange(count)
+    # Copies are in one order, and writable, wherever the result came from: else the same code would be compiled again.
     return Batch(
         rows=rows,
         columns=columns,
@@ -126,9 +127,9 @@ def begin(expansion: Expansion, result: CandidateBatch, arrivals: Ints, known: I
         row_of=row_of,
         chosen=chosen,
         known=known,
-        codes=result.codes,
-        sign=result.sign,
-        bound=result.bound,
+        codes=result.codes.copy(),
+        sign=result.sign.copy(),
+        bound=result.bound.copy(),
         excess=excess,
         moved=np.full((problems, count), np.nan),
         at=np.zeros((problems, FIELDS), np.int64),

@@ -18,6 +18,7 @@ LEAST_KEY = np.int64(-0x7FF0000000000001)
 LARGEST_KEY = np.int64(0x7FF0000000000000)
 SNAP = 1e-12
 LEAST_CURVATURE = 1e-12
+Int = int | np.int64
 
 
 @njit(inline=True)
@@ -38,19 +39,20 @@ def shift_block(
     g: Any,
     up: Any,
     down: Any,
-    start: int,
-    stop: int,
+    start: Int,
+    stop: Int,
     rows_i: Any,
-    i: int,
-    of_i: int,
+    i: Int,
+    of_i: Int,
     rows_j: Any,
-    j: int,
-    of_j: int,
+    j: Int,
+    of_j: Int,
     step: float,
 ) -> Any:  # pragma: no cover
     """Apply g ← g - λ (K_i - K_j) from `start` to `stop`; return the extremes there.
 
-    The values are rows_i[i, of_i:] and rows_j[j, of_j:]. Nothing is sliced here: a view costs two atomic operations.
+    The values are rows_i[i, of_i:] and rows_j[j, of_j:]. Nothing is sliced here: a view costs two atomic operations. Numbers
+    come as int64, so that it is compiled once.
     """
     top, bottom = LEAST_KEY, LARGEST_KEY
     for a in range(stop - start):

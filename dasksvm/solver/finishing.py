@@ -311,7 +311,7 @@ def solve_block(
     kernel: Any, alpha: Any, g: Any, lower: Any, upper: Any, target: float, limit: int
 ) -> int:  # pragma: no cover
     """Make second-order direction searches until δ ≤ target; alpha and g are changed in place."""
-    size = len(alpha)
+    size, first = len(alpha), np.int64(0)
     up, down = alpha < upper, alpha > lower
     gains = np.empty(size, np.float32)
     diagonal = np.empty(size, np.float32)
@@ -330,5 +330,5 @@ def solve_block(
         alpha[j] = snapped(alpha[j] - length, lower[j], upper[j])
         up[i], down[i] = alpha[i] < upper[i], alpha[i] > lower[i]
         up[j], down[j] = alpha[j] < upper[j], alpha[j] > lower[j]
-        top, bottom = shift_block(g, up, down, 0, size, kernel, i, 0, kernel, j, 0, length)
+        top, bottom = shift_block(g, up, down, first, size, kernel, i, first, kernel, j, first, length)
     return limit

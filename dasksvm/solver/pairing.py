@@ -77,7 +77,7 @@ def _begin(play: Any, cache: Any, how: Any) -> int:  # pragma: no cover
         if at[MISSING] >= 0 or at[MISSING_TOO] >= 0:
             return ROW_MISSING
         searched = _searched(cache, at, how.rows)
-    return _pick(play, cache, how, greedy, _move(play, cache, -1, -1, 0.0, searched))
+    return _pick(play, cache, how, greedy, _move(play, cache, at[RISING], at[RISING], 0.0, searched))
 
 
 @njit()
@@ -177,8 +177,9 @@ def _move(
     for block in range(len(play.tops)):
         start, stop, of = block * PAGE, min((block + 1) * PAGE, len(g)), block * play.stride
         if length != 0.0:
+            page_i, page_j = np.int64(table[i, block]), np.int64(table[j, block])
             play.tops[block], play.bottoms[block] = shift_block(
-                g, up, down, start, stop, pages, table[i, block], of, pages, table[j, block], of, length
+                g, up, down, start, stop, pages, page_i, of, pages, page_j, of, length
             )
         for r in range(len(searched)):
             s = searched[r]

@@ -188,4 +188,6 @@ def _compress(rows: Any, kept: Any) -> None:  # pragma: no cover
     """Move the kept rows to the front."""
     for to in range(len(kept)):
         if kept[to] != to:
-            rows[to] = rows[kept[to]]
+            target, source = rows[to], rows[kept[to]]
+            for v in range(len(target)):  # an assignment of slices takes three seconds to compile
+                target[v] = source[v]
