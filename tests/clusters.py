@@ -12,16 +12,27 @@ from typing import Any
 import dask.config
 import numpy as np
 from distributed import Client
+from distributed.utils import get_mp_context
 
 from dasksvm import Dataset, LaSVC
 from dasksvm.model import KernelModel
 from dasksvm.runtime import local_cluster, workers_of
 
+# Processes come from one that has imported this: one that is killed is there again in a tenth of the time.
+FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
+IMPORTED = ["distributed", "dasksvm", "dasksvm.runtime.tasks", "dasksvm.runtime.train"]
+
 
 @contextmanager
 def cluster(workers: int = 2, *, processes: bool = False, **options: Any) -> Iterator[Client]:
-    with local_cluster(workers, processes=processes, **options) as made, Client(made, direct_to_workers=True) as client:
-        yield client
+    with dask.config.set(FORKED):
+        if processes:
+            get_mp_context().set_forkserver_preload(IMPORTED)
+        with (
+            local_cluster(workers, processes=processes, **options) as made,
+            Client(made, direct_to_workers=True) as client,
+        ):
+            yield client
 
 
 def recovered(client: Client, workers: int) -> Client:
