@@ -17,6 +17,7 @@ from dasksvm import Dataset, train
 from dasksvm.data import stored
 from dasksvm.runtime import CoordinatorLost, coordinator, local_cluster, workers_of
 from dasksvm.runtime.coordinator import Coordinator
+from dasksvm.solver import lasvm
 from tests.clusters import cluster, compute_workers, digest, history, left_over, noisy, quick, solver, wait_for
 
 
@@ -59,7 +60,7 @@ def test_converged_run_with_checking_is_the_same(data):
 
 
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
-def test_several_classes_give_the_local_model(tmp_path, shape):
+def test_several_classes_give_the_local_model(tmp_path, alone, shape):
     rows = np.random.default_rng(0).normal(size=(700, 10)).astype(np.float32)
     names = np.array(["far", "left", "near", "right"])[2 * (rows[:, 0] > 0) + (np.abs(rows[:, 1]) > 0.7)]
     data = Dataset.create(tmp_path / "four", rows, names, chunk_rows=180, random_state=0)
@@ -70,6 +71,9 @@ def test_several_classes_give_the_local_model(tmp_path, shape):
             assert history(model) == history(expected)
             assert len(given) == 2 or digest(model) == digest(expected)
         assert np.array_equal(model.predict(data).compute(), expected.predict(data.as_dask()[0].compute()))
+    # In whatever order of axes its arrays came, of two classes, as in `alone`, or of more: a precision is compiled once.
+    compiled = [of.args[2].types for of in lasvm.run.nopython_signatures]
+    assert len(compiled) == len({rows.dtype for rows, *_ in compiled}) > 0
 
 
 def test_filter_and_small_cache_do_not_matter_to_agreement(data):

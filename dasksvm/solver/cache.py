@@ -202,8 +202,9 @@ def write_rows(cache: Any, rows: Any, values: Any) -> None:  # pragma: no cover
     for at in range(len(rows)):
         line = values[at]
         for start in range(0, length, PAGE):
-            part = line[start : min(start + PAGE, length)]
-            cache.pages[cache.table[rows[at], start // PAGE]][: len(part)] = part
+            page = cache.pages[cache.table[rows[at], start // PAGE]]
+            for v in range(start, min(start + PAGE, length)):
+                page[v - start] = line[v]
 
 
 @njit()

@@ -140,6 +140,15 @@ def find(g: Any, allowed: Any, start: int, stop: int, number: float) -> int:  # 
 
 
 @njit()
+def extremes(top: Any, bottom: Any) -> Any:  # pragma: no cover
+    """Find the largest and the smallest gradient of all blocks."""
+    largest, smallest = -np.inf, np.inf
+    for b in range(len(top)):
+        largest, smallest = max(largest, top[b]), min(smallest, bottom[b])
+    return largest, smallest
+
+
+@njit()
 def highest(top: Any, g: Any, up: Any) -> int:  # pragma: no cover
     """Find the place of the largest gradient that may rise; -1 if none may."""
     best, block = -np.inf, -1

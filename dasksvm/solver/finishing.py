@@ -292,7 +292,9 @@ def _fill_square(values: Any, new: Any, rows: Any, first: int, last: int) -> Non
     """Write what lies from line `first` to `last` of some rows of a symmetric matrix, and of their columns."""
     for at in range(len(new)):
         if first <= new[at] < last:
-            values[new[at]] = rows[at]
+            line, row = values[new[at]], rows[at]
+            for a in range(len(line)):
+                line[a] = row[a]
     for start in range(first, last, 16):
         for at in range(len(new)):
             for a in range(start, min(start + 16, last)):

@@ -12,7 +12,10 @@ SUMS = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def njit(*, fastmath: set[str] | bool = False, inline: bool = False) -> Callable[[Function], Function]:
-    """Compile without the GIL, cached on disk, at first use."""
+    """Compile without the GIL, cached on disk, at first use.
+
+    What is compiled copies arrays by loops: the assignment of one slice to another takes three seconds to compile.
+    """
     decorator: Any = numba.njit(
         nogil=True,
         cache=True,

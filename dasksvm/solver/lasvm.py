@@ -30,6 +30,7 @@ from dasksvm.solver.directions import (
     best_gain_down,
     best_gain_up,
     block_extremes,
+    extremes,
     highest,
     lowest,
     shift_block,
@@ -82,7 +83,7 @@ def run(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: n
 @njit()
 def uncertainty(w: Any, p: int) -> float:  # pragma: no cover
     """δ of paper 1, equation 10; inf where one side is empty."""
-    top, bottom = np.max(w.top[p]), np.min(w.bottom[p])
+    top, bottom = extremes(w.top[p], w.bottom[p])
     return top - bottom if top > -np.inf and bottom < np.inf else np.inf
 
 
@@ -99,7 +100,7 @@ def _meet(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no 
         return -1
     sign = batch.sign[p, c]
     gradient = w.g[p, batch.base + k]
-    top, bottom = np.max(w.top[p]), np.min(w.bottom[p])
+    top, bottom = extremes(w.top[p], w.bottom[p])
     excess = gradient - bottom if sign > 0 else top - gradient
     if np.isinf(excess):
         enters = _waiting(w, p, sign) < SEEDS
@@ -238,7 +239,7 @@ def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pr
 def _evict_blatant(w: Any, p: int) -> None:  # pragma: no cover
     """Step 4 of REPROCESS: members with α = 0 that no pair can violate leave S."""
     tops, bottoms, zeros, g, up, down, sign = w.top[p], w.bottom[p], w.zeros[p], w.g[p], w.up[p], w.down[p], w.sign[p]
-    top, bottom = np.max(tops), np.min(bottoms)
+    top, bottom = extremes(tops, bottoms)
     z = 0
     while z < w.count[p, 1]:
         s = zeros[z]

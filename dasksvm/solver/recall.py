@@ -73,6 +73,7 @@ def _read(cache: Any, rows: Any, width: int) -> Any:  # pragma: no cover
     values = np.empty((len(rows), width), cache.pages.dtype)
     for at in range(len(rows)):
         for start in range(0, width, PAGE):
-            stop = min(start + PAGE, width)
-            values[at, start:stop] = cache.pages[cache.table[rows[at], start // PAGE]][: stop - start]
+            page = cache.pages[cache.table[rows[at], start // PAGE]]
+            for v in range(start, min(start + PAGE, width)):
+                values[at, v] = page[v - start]
     return values

@@ -189,5 +189,5 @@ def _compress(rows: Any, kept: Any) -> None:  # pragma: no cover
     for to in range(len(kept)):
         if kept[to] != to:
             target, source = rows[to], rows[kept[to]]
-            for v in range(len(target)):  # an assignment of slices takes three seconds to compile
+            for v in range(len(target)):
                 target[v] = source[v]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.cache import PAGE, blocks_of
-from dasksvm.solver.directions import block_extremes, snapped
+from dasksvm.solver.directions import block_extremes, extremes, snapped
 from dasksvm.solver.features import Ints
 from dasksvm.solver.jit import njit
 
@@ -209,7 +209,7 @@ def vacate(w: Any) -> Any:  # pragma: no cover
             w.size[1] += 1
             freed[count] = place
             count += 1
-    w.holders[:places] = holders
+        w.holders[place] = holders[place]
     return freed[:count]
 
 
@@ -273,7 +273,8 @@ def adopt(w: Any, p: int, alpha: Any, g: Any, band: float) -> None:  # pragma: n
             w.g[p, place] = g[place]
             set_alpha(w, p, place, alpha[place])
     refresh_extremes(w, p)
-    top, bottom = np.max(w.top[p]) + band, np.min(w.bottom[p]) - band
+    top, bottom = extremes(w.top[p], w.bottom[p])
+    top, bottom = top + band, bottom - band
     for place in range(places):
         if w.member[p, place] and w.alpha[p, place] == 0.0 and blatant(w.sign[p, place], w.g[p, place], top, bottom):
             evict(w, p, place)
