@@ -1,9 +1,11 @@
+import os
 import time
 
 import hypothesis
 import numpy as np
 import pytest
 
+from dasksvm import SMOSVC, LaSVC
 from tests.clusters import OFTEN, cluster, noisy, quick, recovered, solver
 
 # How long an example takes is the machine's business.
@@ -19,6 +21,27 @@ def pytest_runtest_setup(item):
     until = item.config.getoption("until")
     if until is not None and time.time() > until:
         pytest.skip("not started: the time that --until gives is over; run it without")
+
+
+# Tests that need most of what can be compiled.
+MANY = 1000
+
+
+def pytest_collection_finish(session):
+    """Before many tests, each of two processes compiles a half of what both would else compile; no test begins before."""
+    process = os.environ.get("PYTEST_XDIST_WORKER")
+    if len(session.items) < MANY or process not in ("gw0", "gw1"):
+        return
+    pairs, online = SMOSVC(working_set="hmg"), LaSVC(epochs="converged")
+    halves = {
+        "gw0": [(online, "float32"), (pairs, "float32"), (SMOSVC(), "float32")],
+        "gw1": [(pairs, "float64"), (SMOSVC(), "float64"), (online, "float64")],
+    }
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    y = X[:, 0] + rng.normal(size=200) > 0
+    for estimator, dtype in halves[process]:
+        estimator.set_params(dtype=dtype, random_state=0).fit(X, y)
 
 
 @pytest.fixture
