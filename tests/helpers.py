@@ -1,5 +1,6 @@
 """Small problems, and independent oracles for them."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -45,15 +46,18 @@ def kernel_matrix(name: str, X: Any, Z: Any, gamma: float, coef0: float, degree:
 def solve_qp(K: NDArray[np.float64], y: NDArray[Any], bound: NDArray[np.float64]) -> float:
     """Maximise Σ α y - ½ α'Kα over the box with Σ α = 0 by a general optimiser."""
     lower, upper = np.minimum(0, bound * y), np.maximum(0, bound * y)
-    result = scipy.optimize.minimize(
-        lambda a: 0.5 * a @ K @ a - a @ y,
-        np.zeros(len(y)),
-        jac=lambda a: K @ a - y,
-        bounds=list(zip(lower, upper, strict=True)),
-        constraints={"type": "eq", "fun": np.sum, "jac": lambda a: np.ones(len(y))},
-        method="SLSQP",
-        options={"maxiter": 1000, "ftol": 1e-12},
-    )
+    with warnings.catch_warnings():
+        # Older releases of SciPy tell of rounding at the bounds.
+        warnings.filterwarnings("ignore", "Values in x were outside bounds", RuntimeWarning)
+        result = scipy.optimize.minimize(
+            lambda a: 0.5 * a @ K @ a - a @ y,
+            np.zeros(len(y)),
+            jac=lambda a: K @ a - y,
+            bounds=list(zip(lower, upper, strict=True)),
+            constraints={"type": "eq", "fun": np.sum, "jac": lambda a: np.ones(len(y))},
+            method="SLSQP",
+            options={"maxiter": 1000, "ftol": 1e-12},
+        )
     assert result.success, result.message
     return float(-result.fun)
 
