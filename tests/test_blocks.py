@@ -224,7 +224,7 @@ def test_begins_where_it_is_told(given):
     learner = run(learner_for(rows, tau=1e-6, start=given * optimum), rows)
     alpha = coefficients(learner, 800)
     assert violation(K, rows, alpha) <= 1e-6 * (1 + 1e-6)
-    # No move from the one to the other gains either more than half of tau times what it moves.
+    # By moving towards the other, neither gains more than half of tau for each unit moved.
     move = alpha - optimum
     assert move @ K @ move <= 1e-6 * (1 + 1e-6) * np.abs(move).sum()
     assert learner.progress().steps < 20 or given < 1.0
