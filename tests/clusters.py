@@ -36,8 +36,11 @@ def cluster(workers: int = 2, *, processes: bool = False, **options: Any) -> Ite
 
 
 def recovered(client: Client, workers: int) -> Client:
-    """Wait until as many workers are there as before the last kill, and no task is left of it."""
-    client.wait_for_workers(workers, timeout=60)
+    """Wait until as many workers answer as before the last kill, and no task is left of it.
+
+    The scheduler counts one that was killed until it has noticed.
+    """
+    wait_for(lambda: len(client.run(os.getpid, on_error="ignore")) == workers)
     left_over(client)
     return client
 
