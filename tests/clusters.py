@@ -25,7 +25,8 @@ IMPORTED = ["distributed", "dasksvm", "dasksvm.runtime.tasks", "dasksvm.runtime.
 
 @contextmanager
 def cluster(workers: int = 2, *, processes: bool = False, **options: Any) -> Iterator[Client]:
-    with dask.config.set(FORKED):
+    # Between two clusters in one process, clients may restore this setting in the wrong order; then it would stay.
+    with dask.config.set(FORKED, scheduler=None):
         if processes:
             get_mp_context().set_forkserver_preload(IMPORTED)
         with (
