@@ -18,6 +18,7 @@ LEAST_KEY = np.int64(-0x7FF0000000000001)
 LARGEST_KEY = np.int64(0x7FF0000000000000)
 SNAP = 1e-12
 LEAST_CURVATURE = 1e-12
+# What Python code hands over as int and jitted code as int64; numba reads no annotations.
 Int = int | np.int64
 
 

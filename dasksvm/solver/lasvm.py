@@ -133,20 +133,20 @@ def _search(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) -> None:  # 
     set_alpha(w, p, i, before_i + step)
     set_alpha(w, p, j, before_j - step)
     g, up, down, top, bottom = w.g[p], w.up[p], w.down[p], w.top[p], w.bottom[p]
-    pages, table, rows, base, whole = cache.pages, cache.table, batch.rows, batch.base, np.int64(0)
+    pages, table, rows, base, first = cache.pages, cache.table, batch.rows, batch.base, np.int64(0)
     for start in range(0, base, PAGE):
         stop, b = min(start + PAGE, rows.shape[1]), start // PAGE
         if i < base and j < base:
             top[b], bottom[b] = shift_block(
-                g, up, down, start, stop, pages, np.int64(table[i, b]), whole, pages, np.int64(table[j, b]), whole, step
+                g, up, down, start, stop, pages, np.int64(table[i, b]), first, pages, np.int64(table[j, b]), first, step
             )
         elif i < base:
             top[b], bottom[b] = shift_block(
-                g, up, down, start, stop, pages, np.int64(table[i, b]), whole, rows, j - base, start, step
+                g, up, down, start, stop, pages, np.int64(table[i, b]), first, rows, j - base, start, step
             )
         elif j < base:
             top[b], bottom[b] = shift_block(
-                g, up, down, start, stop, rows, i - base, start, pages, np.int64(table[j, b]), whole, step
+                g, up, down, start, stop, rows, i - base, start, pages, np.int64(table[j, b]), first, step
             )
         else:
             top[b], bottom[b] = shift_block(
@@ -154,13 +154,13 @@ def _search(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) -> None:  # 
             )
     mates, columns, stop, b = batch.mates, batch.columns, base + len(batch.mates), base // PAGE
     if i < base and j < base:
-        top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, whole, columns, j, whole, step)
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, first, columns, j, first, step)
     elif i < base:
-        top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, whole, mates, j - base, whole, step)
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, first, mates, j - base, first, step)
     elif j < base:
-        top[b], bottom[b] = shift_block(g, up, down, base, stop, mates, i - base, whole, columns, j, whole, step)
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, mates, i - base, first, columns, j, first, step)
     else:
-        top[b], bottom[b] = shift_block(g, up, down, base, stop, mates, i - base, whole, mates, j - base, whole, step)
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, mates, i - base, first, mates, j - base, first, step)
     batch.at[p, STEPS] += 1
 
 

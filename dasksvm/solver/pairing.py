@@ -77,7 +77,8 @@ def _begin(play: Any, cache: Any, how: Any) -> int:  # pragma: no cover
         if at[MISSING] >= 0 or at[MISSING_TOO] >= 0:
             return ROW_MISSING
         searched = _searched(cache, at, how.rows)
-    return _pick(play, cache, how, greedy, _move(play, cache, at[RISING], at[RISING], 0.0, searched))
+    nobody = at[RISING]  # a step of length 0 moves none
+    return _pick(play, cache, how, greedy, _move(play, cache, nobody, nobody, 0.0, searched))
 
 
 @njit()
