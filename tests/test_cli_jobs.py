@@ -98,4 +98,5 @@ def test_usage(data, tmp_path):
         result = call(*command)
         assert result.exit_code == 2
         assert "--scheduler" in result.stderr
-    assert call("submit", data.path, "--resume", "--scheduler", "tcp://nowhere:1").exit_code == 2
+    for options in (("--resume",), ("--name", "a b")):
+        assert call("submit", data.path, *options, "--scheduler", "tcp://nowhere:1").exit_code == 2

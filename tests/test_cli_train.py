@@ -4,11 +4,13 @@ import io
 import json
 import os
 import pty
+import shlex
 import signal
 import struct
 import subprocess
 import sys
 import termios
+import threading
 from fcntl import ioctl
 from pathlib import Path
 
@@ -21,10 +23,12 @@ from dasksvm.callbacks import ProgressLines
 from dasksvm.commands import ingest, solvers
 from dasksvm.data.readers import FORMATS
 from dasksvm.data.statistics import SCALES
+from dasksvm.runtime.coordinator import Coordinator
 from dasksvm.snapshots import snapshots_in
 from dasksvm.solver.kernels import KERNELS
 from dasksvm.solver.messages import Progress
 from dasksvm.solver.selection import CRITERIA
+from tests.clusters import cluster
 from tests.helpers import blobs
 from tests.test_cli import call
 
@@ -116,12 +120,18 @@ def test_weights_of_classes_are_for_labels_as_they_are_written(tmp_path):
         ("-w 1 1 -w 1.0 2", "has a weight already"),
         ("-w 1 -2", "not in the range"),
         ("-w 1 2 --class-weight balanced", "exclude each other"),
-        ("--every 30s", "--every needs --checkpoint"),
-        ("--resume", "--resume needs --checkpoint"),
+        ("-w 1 inf", "is not finite"),
+        ("-w 1 nan", "is not finite"),
+        ("--max-time ''", "no time"),
+        ("--max-time 1e400", "no time"),
+        ("--seed -1", "not in the range"),
+        ("--checkpoint s3://bucket/kept", "must be a folder"),
+        ("--every 30s", "need a checkpoint"),
+        ("--resume", "need a checkpoint"),
     ],
 )
 def test_what_does_not_fit_is_a_usage_error(options, told, data, tmp_path):
-    result = call("train", data.path, tmp_path / "model", *options.split())
+    result = call("train", data.path, tmp_path / "model", *shlex.split(options))
     assert result.exit_code == 2, result.output
     assert told in " ".join(result.stderr.split())
     assert not (tmp_path / "model").exists()
@@ -199,6 +209,34 @@ def test_a_terminated_run_keeps_a_snapshot_and_goes_on(where, data, tmp_path, mo
     assert len(snapshots_in(kept)) == 1
     assert call(*command, "--resume").exit_code == 0
     assert np.array_equal(load(model).coefficients, LaSVC(epochs=3, random_state=0).fit(data).dual_coef_)
+
+
+def test_a_model_that_cannot_be_written_is_told_before_the_training(data):
+    result = call("train", data.path, "/proc/model")
+    assert result.exit_code == 4
+    assert "/proc/model cannot be written" in result.stderr
+    assert "online" not in result.stderr
+
+
+def test_terminated_while_the_coordinator_does_not_answer(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("dasksvm.commands.train.PATIENCE", 0.2)
+    go_on = threading.Event()
+
+    def stuck(self, turn):
+        os.kill(os.getpid(), signal.SIGTERM)
+        go_on.wait(20)
+
+    monkeypatch.setattr(Coordinator, "advance", stuck)
+    # A run that takes the end of its process for a lost coordinator begins again, and asks for the end again.
+    monkeypatch.setattr("dasksvm.runtime.train.COORDINATORS", 2)
+    with cluster(2) as client:
+        where = ("--scheduler", client.scheduler.address)
+        try:
+            result = call("train", data.path, tmp_path / "model", "--checkpoint", tmp_path / "kept", *where)
+        finally:
+            go_on.set()
+    assert result.exit_code == 143, result.output
+    assert "terminated" in result.stderr
 
 
 # Progress

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from dasksvm.commands.shared import as_json, cluster_options, connected
+from dasksvm.commands.shared import as_json, cluster_options, connected, seed_option
 from dasksvm.console import Bars, data_facts, echo_json, tell_data
 
 # As `dasksvm.data.readers` and `dasksvm.data.statistics` have them, which are slow to load.
@@ -31,7 +31,7 @@ SCALES = ("none", "minmax", "standard")
 @click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Bring the rows into random order.")
 @click.option("--scale", type=click.Choice(SCALES), default="none", show_default=True, help="What training applies.")
 @click.option("--chunk-rows", type=click.IntRange(1), help="Rows of a chunk; else by bytes.")
-@click.option("--seed", default=0, show_default=True, help="Decides the order.")
+@seed_option("Decides the order.")
 @cluster_options
 @as_json
 def ingest(

@@ -42,11 +42,22 @@ def running(scheduler: str | None, scheduler_file: str | None) -> Iterator[Any]:
         yield client
 
 
+def _named(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    from dasksvm.runtime import check_name
+
+    if value is not None:
+        try:
+            check_name(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return value
+
+
 @click.command()
 @click.argument("data", type=click.Path(exists=True, file_okay=False))
 @solver_options
 @snapshot_options
-@click.option("--name", help="The id begins with it.")
+@click.option("--name", callback=_named, help="The id begins with it.")
 @scheduler_options
 @as_json
 def submit(

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from dasksvm.commands.shared import NumberOr, check_folder
+from dasksvm.commands.shared import NumberOr, check_folder, seed_option
 from dasksvm.commands.solvers import KernelName
 
 
@@ -23,7 +23,7 @@ from dasksvm.commands.solvers import KernelName
     help="Rows that a question is chosen from.",
 )
 @click.option("--first", type=click.IntRange(1), default=5, show_default=True, help="Labels of each class at first.")
-@click.option("--seed", default=0, show_default=True, help="Decides which rows are candidates.")
+@seed_option("Decides which rows are candidates.")
 def label(
     pool: str, labels: str, model: str | None, candidates: int | str, first: int, seed: int, **parameters: Any
 ) -> None:

@@ -5,13 +5,13 @@ import time
 
 import click
 
-from dasksvm.commands.shared import connected
+from dasksvm.commands.shared import connected, seed_option
 from dasksvm.console import describe, error_facts, tell_errors
 
 
 @click.command()
 @click.option("--c", "C", default=10.0, show_default=True, help="Bound of the coefficients.")
-@click.option("--seed", default=0, show_default=True, help="Decides the split and the order of the examples.")
+@seed_option("Decides the split and the order of the examples.")
 @click.option("--workers", default=2, show_default=True, help="Processes to start; 0 trains in this one.")
 def quickstart(C: float, seed: int, workers: int) -> None:
     """Put scikit-learn's digits on Zarr (8 against the rest), train on a local cluster, evaluate, say what came out."""

@@ -1,6 +1,7 @@
 """What the commands share: where the work is done, values with units, output for programs."""
 
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 ENDED_EARLY, FAILED, INTERRUPTED = 3, 4, 130
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
+
+
+def seed_option(told: str) -> Callable[[Command], Command]:
+    """Make the option `--seed`, which decides what is told."""
+    return click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help=told)
 
 
 def cluster_options(command: Command) -> Command:
@@ -37,11 +43,13 @@ def snapshot_options(command: Command) -> Command:
 
 def snapshots(checkpoint: str | None, every: float | None, resume: bool) -> dict[str, Any]:
     """Give what `train` takes for snapshots of a run, nothing where there are none."""
-    if checkpoint is not None:
-        return {"checkpoint": checkpoint, "every": every, "resume": resume}
-    if every is not None or resume:
-        raise click.UsageError(f"{'--resume' if resume else '--every'} needs --checkpoint.")
-    return {}
+    from dasksvm.estimators.training import check_checkpoint
+
+    try:
+        check_checkpoint(checkpoint, every, resume)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    return {} if checkpoint is None else {"checkpoint": checkpoint, "every": every, "resume": resume}
 
 
 @contextmanager
@@ -99,7 +107,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         try:
             # Dask knows m and minutes.
             seconds = float(parse_timedelta(re.sub(r"mins?$", "m", value) if isinstance(value, str) else value))
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, IndexError, OverflowError):
             self.fail(f"{value!r} is no time, as 30s, 5 min or plain seconds are.", param, ctx)
         if not 0.0 < seconds < float("inf"):
             self.fail(f"{value!r} is no time above 0.", param, ctx)
@@ -114,6 +122,12 @@ def data_set(path: str) -> Any:
 
 
 def check_folder(path: str) -> None:
-    """Raise FileNotFoundError where the folder of a file to be written does not exist."""
-    if not Path(path).absolute().parent.is_dir():
+    """Raise OSError where no file can be written to the folder of one that will be."""
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: its folder does not exist.")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror}.") from error

@@ -1,12 +1,13 @@
 """Options that become an estimator: the solver, its parameters by name, LIBSVM's letters for them."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from dasksvm.commands.shared import Command, NumberOr, Seconds
+from dasksvm.commands.shared import Command, NumberOr, Seconds, seed_option
 
 SOLVERS = {
     "lasvc": "LaSVC",
@@ -75,7 +76,7 @@ def solver_options(command: Command) -> Command:
             help="Multiplies C for a class.",
         ),
         click.option("--class-weight", type=click.Choice(["balanced"]), help="Weights that make classes equal."),
-        click.option("--seed", default=0, show_default=True, help="Decides the order of the examples."),
+        seed_option("Decides the order of the examples."),
         click.option(
             "--set",
             "settings",
@@ -157,6 +158,8 @@ def _weights(weights: Sequence[tuple[str, float]], classes: Sequence[Any]) -> di
             raise click.UsageError(f"-w {text}: the classes are {', '.join(str(label) for label in classes)}.")
         if meant[0] in found:
             raise click.UsageError(f"-w {text}: the class has a weight already.")
+        if not math.isfinite(weight):
+            raise click.UsageError(f"-w {text}: the weight {weight} is not finite.")
         found[meant[0]] = weight
     return found
 

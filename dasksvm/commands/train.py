@@ -55,7 +55,8 @@ class Termination:
 
     def _end(self, *_: object) -> None:
         click.echo("dasksvm: terminated; --resume goes on", err=True)
-        raise click.exceptions.Exit(TERMINATED)
+        # Click's own Exit is a RuntimeError, and those tell a run on a cluster that its coordinator is lost.
+        raise SystemExit(TERMINATED)
 
     def _snapshots(self) -> list[tuple[int, int]]:
         from dasksvm.snapshots import snapshots_in

@@ -2,7 +2,7 @@
 
 from dasksvm.runtime.cluster import SchedulerLost, local_cluster, workers_of
 from dasksvm.runtime.driver import JobCancelled
-from dasksvm.runtime.job import Job, JobLost, JobStatus, UnknownJob, jobs, launch
+from dasksvm.runtime.job import Job, JobLost, JobStatus, UnknownJob, check_name, jobs, launch
 from dasksvm.runtime.train import CoordinatorLost, connected, opened, run
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "JobStatus",
     "SchedulerLost",
     "UnknownJob",
+    "check_name",
     "connected",
     "jobs",
     "launch",

@@ -212,10 +212,16 @@ def jobs(client: Any = None) -> list[Job]:
     return [Job(id, client) for id, record in records.items() if record is not None]
 
 
+def check_name(name: str) -> None:
+    """Raise ValueError where the id of a job cannot begin so."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"name must be made of up to 40 letters, digits, - and _. Got {name!r} instead.")
+
+
 def launch(client: Any, work: Work, about: dict[str, Any], name: str | None) -> Job:
     """Put a job on a cluster; its driver goes where coordinators go, if there is such a worker."""
-    if name is not None and not NAME.fullmatch(name):
-        raise ValueError(f"name must be made of up to 40 letters, digits, - and _. Got {name!r} instead.")
+    if name is not None:
+        check_name(name)
     id = token_hex(4) if name is None else f"{name}-{token_hex(3)}"
     with _client(client) as found:
         submitted = datetime.now(UTC).isoformat(timespec="seconds")

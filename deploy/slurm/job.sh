@@ -64,8 +64,9 @@ training=$!
 # shellcheck disable=SC2329  # the trap calls it
 again() {
     echo "the time is nearly up: job $SLURM_JOB_ID is queued again" >&2
-    # It writes a last snapshot before it ends.
+    # It writes a last snapshot before it ends; where it does not end, the queue matters more.
     kill "$training" 2>/dev/null || true
+    timeout 60 tail --pid="$training" -f /dev/null || kill -KILL "$training" || true
     wait "$training" || true
     scontrol requeue "$SLURM_JOB_ID"
 }
