@@ -179,6 +179,12 @@ def test_partial_fit_refuses_what_it_cannot_do(data):
         model.partial_fit(X, y, classes=["a", "b"])
 
 
+@pytest.mark.parametrize("weight", [-1.0, np.inf, np.nan])
+def test_a_weight_of_a_class_is_finite_and_not_negative(data, weight):
+    with pytest.raises(ValueError, match="class_weight must be finite"):
+        LaSVC(class_weight={"yes": weight}).fit(*data)
+
+
 def test_weights_multiply_c(data):
     X, y = data
     X, y = X[:300], y[:300]

@@ -48,7 +48,10 @@ def boxes_of(classes: NDArray[Any], C: float, class_weight: dict[Any, float] | N
     strange = [label for label in class_weight if label not in known]
     if missing and strange:
         raise ValueError(f"The classes {missing!r} are not in class_weight, which has {strange!r}.")
-    return float(C) * np.array([class_weight.get(label, 1.0) for label in known], np.float64)
+    weights = np.array([class_weight.get(label, 1.0) for label in known], np.float64)
+    if not np.all(np.isfinite(weights)) or np.any(weights < 0):
+        raise ValueError(f"class_weight must be finite and not negative. Got {class_weight!r} instead.")
+    return float(C) * weights
 
 
 def in_memory(source: Source, y: NDArray[Any], classes: NDArray[Any], sample_weight: Any) -> Problem:
