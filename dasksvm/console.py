@@ -5,23 +5,27 @@ import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import click
 
 # Feature names that `info` lists, and classes that a class is taken for.
 SHOWN = 8
+# Seconds between two lines of progress.
+PAUSE = 5.0
 # Clears the line in which a terminal shows progress.
 CLEAR = "\r\x1b[K"
 Facts = dict[str, Any]
 
 
 class Bars:
-    """A progress bar for each phase of a command, on standard error."""
+    """A progress bar for each phase of a command, on standard error; where that is no terminal, lines."""
 
     def __init__(self) -> None:
         self._phase = ""
         self._bar: Any = None
+        self._told = -math.inf
 
     def __enter__(self) -> "Bars":
         return self
@@ -32,11 +36,17 @@ class Bars:
 
     def __call__(self, phase: str, rows: int, share: float | None) -> None:
         """Show where a phase stands."""
+        stands = f"{phase} {rows:,} rows"
+        if not sys.stderr.isatty():
+            now = monotonic()
+            if phase != self._phase or now - self._told >= PAUSE:
+                self._phase, self._told = phase, now
+                click.echo(stands if share is None else f"{stands}, {share:.0%}", err=True)
+            return
         if phase != self._phase:
             self.__exit__()
-            self._phase, self._bar = phase, click.progressbar(length=1000, file=sys.stderr, label=phase)
-        if sys.stderr.isatty():
-            self._bar.label = f"{phase} {rows:,} rows"
+            self._phase, self._bar = phase, click.progressbar(length=1000, file=sys.stderr)
+        self._bar.label = stands
         self._bar.update(int(1000 * (share or 0.0)) - self._bar.pos)
         if share is None:
             self._bar.render_progress()
@@ -192,14 +202,17 @@ def describe(model: Any, data: Any, seconds: float) -> None:
         click.echo(f"dual objective    {model.dual_objective_:.4f}, {gap / primal:.2%} below the primal")
 
 
-def error_facts(model: Any, data: Any) -> Facts:
-    """Collect how often the predictions for a data set are right, and of two classes how well decision values order the rows."""
+def error_facts(model: Any, data: Any, **how: Any) -> Facts:
+    """Collect how often the predictions for a data set are right, and of two classes how well decision values order the rows.
+
+    `how` is what `judge` takes beside.
+    """
     import numpy as np
 
     from dasksvm.metrics import break_even, geometric_mean
     from dasksvm.prediction import judge
 
-    table, positive, decision = judge(model, data)
+    table, positive, decision = judge(model, data, **how)
     wrong, rows = int(table.sum() - table.trace()), int(table.sum())
     ordered = 0 < np.count_nonzero(positive) < len(positive)
     auc = None

@@ -1,6 +1,6 @@
 """Predictions for data sets, block by block: on the current cluster, or on the threads of this process."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,15 @@ from dasksvm.data import Dataset
 from dasksvm.model import KernelModel
 from dasksvm.solver.features import Ints
 
-# Chunks that are computed together: what they give is in memory at once.
+# Chunks that are computed together, at least: what they give is in memory at once.
 TOGETHER = 16
+# Told what is going on, the rows so far, and their share of all.
+Watch = Callable[[str, int, float], None]
+
+
+def at_once(threads: int) -> int:
+    """Tell how many chunks are computed together on a cluster of so many threads, or on none."""
+    return max(TOGETHER, 2 * threads)
 
 
 class Predicted(NamedTuple):
@@ -52,7 +59,7 @@ class Judged(NamedTuple):
     decision: NDArray[np.float64]
 
 
-def judge(model: KernelModel, data: Dataset) -> Judged:
+def judge(model: KernelModel, data: Dataset, *, threads: int = 0, watch: Watch | None = None) -> Judged:
     """Compare the predictions for a data set with its labels, chunk by chunk.
 
     Parameters
@@ -60,6 +67,10 @@ def judge(model: KernelModel, data: Dataset) -> Judged:
     model : KernelModel
     data : Dataset
         With no labels but those that the model knows.
+    threads : int, default=0
+        Of the cluster that computes; 0: it is this process.
+    watch : callable, optional
+        See `Watch`.
     """
     from dask.base import compute
     from dask.delayed import delayed
@@ -70,9 +81,16 @@ def judge(model: KernelModel, data: Dataset) -> Judged:
     X, y = data.as_dask()
     pairs = zip(y.to_delayed(), model.decision_function(X).to_delayed()[:, 0], strict=True)
     shared = delayed(model, pure=True)
-    found = compute(*(delayed(_compare)(shared, *pair) for pair in pairs))
+    tasks = [delayed(_compare)(shared, *pair) for pair in pairs]
+    found: list[Judged] = []
+    together = at_once(threads)
+    for at in range(0, len(tasks), together):
+        found += compute(*tasks[at : at + together])
+        if watch is not None:
+            done = min(len(found) * data.chunk_rows, len(data))
+            watch("evaluating", done, done / len(data))
     return Judged(
-        sum(part.confusion for part in found),
+        np.sum([part.confusion for part in found], axis=0),
         np.concatenate([part.positive for part in found]),
         np.concatenate([part.decision for part in found]),
     )

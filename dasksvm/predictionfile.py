@@ -3,7 +3,7 @@
 import csv
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 from dasksvm.data import Dataset
 from dasksvm.data.writing import NO_ROOM
 from dasksvm.model import KernelModel
-from dasksvm.prediction import TOGETHER, Predicted, blocks
+from dasksvm.prediction import Predicted, Watch, at_once, blocks
 from dasksvm.solver.features import Ints
 
 SUFFIXES = (".zarr", ".csv", ".parquet")
 FORMAT, VERSION = "dasksvm-predictions", 1
 # Predictions of shuffled rows up to so many bytes are brought back into the order of the source, in memory.
 SORTED_BYTES = 1 << 28
-# Told what is going on, the rows so far, and their share of all.
-Watch = Callable[[str, int, float], None]
 
 
 class Written(NamedTuple):
@@ -49,7 +47,7 @@ def write(model: KernelModel, data: Dataset, out: str, *, threads: int, watch: W
     watch : callable
         See `Watch`.
     """
-    together = max(TOGETHER, 2 * threads)
+    together = at_once(threads)
     small = len(data) * (2 + len(model.intercepts)) * 8 <= SORTED_BYTES
     ordered = not data.shuffled or small
     with _whole(Path(out).absolute()) as part:

@@ -66,6 +66,7 @@ def test_train_predict_evaluate(tmp_path: Path):
     assert [label for _, label, _ in table] == expected.predict(X).tolist()
     assert np.allclose([value for _, _, value in table], expected.decision_function(X))
     result = call("evaluate", data.path, model)
+    assert "evaluating 400 rows, 100%" in result.stderr
     wrong = int(np.sum(expected.predict(X) != labels))
     assert f"({wrong} of 400)" in result.output
     positive, values = labels == "yes", expected.decision_function(X)

@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 from dasksvm import Dataset, LaSVC, predictionfile
+from dasksvm.console import Bars
 from dasksvm.predictionfile import write
 from tests.clusters import cluster
 from tests.helpers import blobs
@@ -120,3 +121,21 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path):
     found = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
     assert found.returncode == 4
     assert "pip install 'dasksvm[parquet]'" in found.stderr
+
+
+def test_progress_in_lines_where_there_is_no_terminal(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("dasksvm.console.monotonic", lambda: now[0])
+    with Bars() as bars:
+        for now[0], phase, rows, share in (
+            (0.0, "reading", 10, None),
+            (4.9, "reading", 20, 0.1),
+            (5.0, "reading", 3000, 0.2),
+            (5.1, "writing", 40, 0.5),
+        ):
+            bars(phase, rows, share)
+    assert capsys.readouterr().err.splitlines() == [
+        "reading 10 rows",
+        "reading 3,000 rows, 20%",
+        "writing 40 rows, 50%",
+    ]

@@ -65,8 +65,8 @@ def evaluate(
     from dasksvm import load
 
     found, trained = data_set(data), load(model)
-    with connected(workers, scheduler, scheduler_file):
-        facts = error_facts(trained, found)
+    with connected(workers, scheduler, scheduler_file) as client, Bars() as bars:
+        facts = error_facts(trained, found, threads=_threads(client), watch=bars)
     if as_json:
         echo_json({"data": data, "model": model} | facts)
     else:
