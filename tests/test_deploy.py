@@ -212,6 +212,23 @@ def test_job_waits_for_its_pods_and_resumes():
     assert parsed["scheduler"] == "$(DASK_SCHEDULER_ADDRESS)"
 
 
+def test_pod_for_files_is_one():
+    (pod,) = documents(KUBERNETES / "files.yaml")
+    assert (pod["apiVersion"], pod["kind"]) == ("v1", "Pod")
+    schema = operator_schemas()["DaskWorkerGroup"]
+    for part in ("spec", "worker", "spec"):
+        schema = schema["properties"][part]
+    jsonschema.Draft202012Validator(schema).validate(pod["spec"])
+    group = next(
+        document for document in documents(KUBERNETES / "cluster.yaml") if document["kind"] == "DaskWorkerGroup"
+    )
+    workers, mine = group["spec"]["worker"]["spec"], pod["spec"]
+    for part in ("securityContext", "volumes"):
+        assert mine[part] == workers[part]
+    for part in ("image", "volumeMounts"):
+        assert mine["containers"][0][part] == workers["containers"][0][part]
+
+
 def test_claim_is_one():
     (claim,) = documents(KUBERNETES / "storage.yaml")
     assert (claim["apiVersion"], claim["kind"]) == ("v1", "PersistentVolumeClaim")
