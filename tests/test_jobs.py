@@ -65,6 +65,7 @@ def test_a_job_from_submission_to_oblivion(client, data, expected):
     assert [other.id for other in dasksvm.jobs(client)] == [job.id]
     job.cancel()
     assert dasksvm.jobs(client) == []
+    assert not client.get_events(f"dasksvm-job-{job.id}")
     for asked in (job.status, job.attach, job.cancel, job.fetch):
         with pytest.raises(UnknownJob, match=f"no job {job.id}"):
             asked()

@@ -1,5 +1,6 @@
 """Jobs that outlive their client: put on a cluster, looked at from anywhere, cancelled, fetched."""
 
+import logging
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from dasksvm.runtime.placement import offering
 from dasksvm.runtime.train import connected
 from dasksvm.solver.messages import Progress
 
+logger = logging.getLogger("dasksvm")
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 POLL = 0.5
@@ -151,6 +153,7 @@ class Job:
             over = self._look(client)[0].over
             if over:
                 client.set_metadata([RECORDS, self.id], None)
+                _forget_events(client, name_of(self.id))
             else:
                 client.set_metadata([RECORDS, self.id, "cancelled"], True)
             Variable(name_of(self.id), client).delete()
@@ -251,6 +254,19 @@ def _client(client: Any) -> Iterator[Client]:
 def _future(client: Client, key: str) -> Future:
     """Give the future of a job that is kept; a published data set would bring back all that this client has released lately."""
     return Variable(key, client).get(timeout=ANSWER)
+
+
+def _forget_events(client: Client, topic: str) -> None:
+    """Let the scheduler forget the events of a topic, which it would else keep as long as it lives."""
+
+    # Defined here, it goes by value: a scheduler need not have this package.
+    def forget(dask_scheduler: Any) -> None:
+        dask_scheduler._broker.truncate(topic)
+
+    try:
+        client.run_on_scheduler(forget)
+    except Exception as error:  # the scheduler may forbid it
+        logger.warning("the scheduler keeps the events of %s: %s", topic, error)
 
 
 def _failure(client: Client, key: str) -> tuple[str, str]:
