@@ -114,7 +114,10 @@ def left_over(client: Client) -> Any:
     """What the scheduler knows and the workers hold once a run has ended; they forget it within a moment."""
 
     def known(dask_scheduler: Any) -> list[str]:
-        return [str(key) for key in dask_scheduler.tasks]
+        return [
+            f"{key}: {task.state}, for {[client.client_key for client in task.who_wants or ()]}"
+            for key, task in dask_scheduler.tasks.items()
+        ]
 
     def held(dask_worker: Any) -> tuple[int, int]:
         return len(dask_worker.state.actors), len(dask_worker.data)
