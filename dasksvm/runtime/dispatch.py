@@ -81,7 +81,7 @@ class Dispatch:
         self._tasks: dict[int, _Task] = {}
         self._arrived: dict[int, CandidateBatch] = {}
         self._lost: deque[_Task] = deque()
-        self._collecting: set[Any] = set()
+        self._awaited: set[Future] = set()
         self._failed: Exception | None = None
         self._news = Condition()
         self._took: deque[float] = deque(maxlen=RECENT)
@@ -119,7 +119,8 @@ class Dispatch:
         `allow_other_workers` would let Dask ignore the resources, and then lose count of them.
         """
         now = perf_counter()
-        self._suspects = {address: until for address, until in self._suspects.items() if until > now}
+        # A copy: the event loop takes suspects out meanwhile.
+        self._suspects = {address: until for address, until in list(self._suspects.items()) if until > now}
         if self.options.resources and not self._suspects:
             return {"resources": {COMPUTE: 1}}
         others = [address for address in self._others(0.0) if address not in self._suspects]
@@ -144,9 +145,8 @@ class Dispatch:
             score_batches, self.post, task.sequences, blocks, key=key, pure=False, retries=0, **self._where()
         )
         task.futures[key] = future
-        collecting = asyncio.run_coroutine_threadsafe(self._collect(task, key, future), self._client.loop.asyncio_loop)
-        self._collecting.add(collecting)
-        collecting.add_done_callback(self._collecting.discard)
+        self._awaited.add(future)
+        asyncio.run_coroutine_threadsafe(self._collect(task, key, future), self._client.loop.asyncio_loop)
         self.timings.tasks += 1
         self.timings.repeats += task.attempts > 1
         self.timings.submitting += perf_counter() - before
@@ -156,13 +156,14 @@ class Dispatch:
         scored: Scored | None = None
         error: Exception | None = None
         try:
-            while task.large and task.sequences[0] >= self._needed + FETCHED_AHEAD:
+            while task.large and task.sequences[0] >= self._needed + FETCHED_AHEAD and not self._closed:
                 await asyncio.sleep(FETCH_POLL)
             scored = await self._client.gather(future, direct=True, asynchronous=True)
         except Exception as raised:  # judged in `wait`, on the solver's thread
             error = raised
         finally:
             task.futures.pop(key, None)
+            self._awaited.discard(future)
             future.release()
         with self._news:
             if self._closed:
@@ -247,8 +248,9 @@ class Dispatch:
             self._tasks.clear()
             self._arrived.clear()
             self._news.notify_all()
-        for collecting in list(self._collecting):
-            collecting.cancel()
+        # Not by cancelling who waits for them: Dask fetches for all its waiters together, those of other runs among them.
+        for future in list(self._awaited):
+            future.release()
         if self._blocks is not None:
             self._blocks.release()
 
@@ -266,6 +268,8 @@ class _Blocks:
         """Give the futures of the chunks that hold some rows."""
         wanted = [int(at) for at in self._source.chunks_of(rows)]
         for at in wanted:
+            if at in self._kept and self._kept[at].status not in ("pending", "finished"):
+                self._kept.pop(at).release()
             if at not in self._kept:
                 self._kept[at] = self._client.compute(self._source.checked(at), **self._where)
             self._kept.move_to_end(at)
