@@ -13,10 +13,11 @@ import pytest
 from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 from sklearn.base import clone
 
-from dasksvm import Dataset, train
+from dasksvm import Dataset, HeldOut, train
 from dasksvm.data import stored
 from dasksvm.runtime import CoordinatorLost, coordinator, local_cluster, workers_of
 from dasksvm.runtime.coordinator import Coordinator
+from dasksvm.snapshots import Snapshots
 from dasksvm.solver import lasvm
 from tests.clusters import cluster, compute_workers, digest, history, left_over, noisy, quick, solver, wait_for
 
@@ -107,6 +108,25 @@ def test_dask_arrays_with_empty_chunks(data, alone):
         weighted = solver(client=client).fit(X, y, sample_weight=weight)
     assert digest(weighted) == digest(solver().fit(X, y, sample_weight=weight))
     assert digest(weighted) != digest(expected)
+
+
+def test_a_chunk_of_a_dask_array_that_cannot_be_read_for_a_while(data, tmp_path):
+    X, y = data.as_dask()
+    reads = tmp_path / "reads"
+
+    def read(block, block_info=None):
+        if block_info and block_info[0]["chunk-location"][0] == 2:
+            with reads.open("a") as file:
+                file.write("x")
+            if 2 <= reads.stat().st_size <= 4:
+                raise OSError("the disk is away")
+        return block
+
+    broken = X.map_blocks(read, dtype=X.dtype, meta=X._meta)
+    with quick(), cluster(1) as client:
+        expected = digest(solver(client=client).fit(X, y))
+        assert digest(solver(client=client).fit(broken, y)) == expected
+    assert reads.stat().st_size > 4
 
 
 def test_weights_classes_and_scaling_of_a_data_set(tmp_path):
@@ -288,6 +308,38 @@ def test_coordinator_that_is_lost_begins_again(data, alone, monkeypatch, caplog)
         assert left_over(client) == ([], {(0, 0)})
     assert told == undisturbed
     assert "begins again" in caplog.text
+
+
+def test_a_coordinator_that_catches_up_keeps_no_history_of_what_comes(data, tmp_path, monkeypatch):
+    """Lost after its snapshot, it makes steps that were told; interrupted then, a run has told them once all the same."""
+    monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
+    watched = {name: HeldOut(data, every=100) for name in ("undisturbed", "interrupted", "resumed")}
+    undisturbed = train(data, solver(), callbacks=[watched["undisturbed"]])
+    advance, lost = Coordinator.advance, []
+
+    def failing(self, turn):
+        if not lost and self.learner.applied >= 24:
+            lost.append(1)
+            raise OSError("gone")
+        if lost and self._snapshots._number:
+            raise ArithmeticError
+        return advance(self, turn)
+
+    def due(self, learner, seconds, *, stop=False):
+        return self._number == 0 and learner.applied >= 4 and not learner.stopped
+
+    with quick(), cluster(1) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(Snapshots, "due", due)
+            patched.setattr(Coordinator, "advance", failing)
+            with pytest.raises(ArithmeticError):
+                train(data, solver(), client=client, checkpoint=tmp_path, callbacks=[watched["interrupted"]])
+        run = train(data, solver(), client=client, checkpoint=tmp_path, resume=True, callbacks=[watched["resumed"]])
+    assert lost
+    assert history(run.estimator) == history(undisturbed.estimator)
+    assert digest(run.estimator) == digest(undisturbed.estimator)
+    seen = [[entry["seen"] for entry in watched[name].entries] for name in ("undisturbed", "resumed")]
+    assert seen[0] == seen[1]
 
 
 def test_calls_that_are_delivered_twice_are_taken_once(data, alone, tmp_path, monkeypatch):

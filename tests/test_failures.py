@@ -10,6 +10,7 @@ import time
 import pytest
 
 from dasksvm import train
+from dasksvm.solver import snapshot
 from tests.clusters import (
     cluster,
     compute_workers,
@@ -116,6 +117,54 @@ def test_coordinator_worker_killed(client, data, alone, caplog):
     assert killed
     assert digest(run.estimator) == digest(alone)
     assert history(run.estimator) == history(alone)
+
+
+def slow(calls, seconds):
+    """On a worker: take so long for each of so many batches."""
+    from dasksvm.runtime import tasks
+
+    execute, left = tasks.execute, [calls]
+
+    def late(*arguments):
+        left[0] -= 1
+        if not left[0]:
+            tasks.execute = execute
+        time.sleep(seconds)
+        return execute(*arguments)
+
+    tasks.execute = late
+
+
+def test_coordinator_worker_closed(client, data, alone, caplog):
+    """A worker that is asked to go closes its own client first, and the coordinator is waiting for tiles."""
+    client.run(slow, 20, 0.1, workers=compute_workers(client))
+    closing = []
+
+    def close(progress, seconds):
+        if not closing and progress.seen > 300:
+            closing.append(threading.Thread(target=client.restart_workers, args=([coordinator_worker(client)],)))
+            closing[0].start()
+        return False
+
+    with quick(**{"dasksvm.worker-timeout": "30s"}):
+        run = train(data, solver(), client=client, callbacks=[close])
+    closing[0].join()
+    assert "begins again" in caplog.text
+    assert digest(run.estimator) == digest(alone)
+    assert history(run.estimator) == history(alone)
+
+
+def test_an_answer_that_cannot_be_read_ends_the_run(client, data, monkeypatch):
+    def restore(*given):
+        raise MemoryError("no room for the learner")
+
+    def spoil(progress, seconds):
+        if progress.phase == "done":
+            monkeypatch.setattr(snapshot, "restore", restore)
+        return False
+
+    with pytest.raises(MemoryError, match="no room for the learner"):
+        train(data, solver(max_examples=1000), client=client, callbacks=[spoil])
 
 
 def test_worker_that_joins_late_and_more_workers_than_chunks(tmp_path):

@@ -126,7 +126,7 @@ def test_coordinator_killed_and_its_newest_snapshot_is_corrupt(client, data, tmp
 
 def test_coordinator_frozen_and_thawed(client, data, tmp_path, alone, begun, monkeypatch):
     """Its worker is restarted; without snapshots the run begins anew, and the model is the same."""
-    monkeypatch.setattr(driver, "SIGN_OF_LIFE", 1.0)
+    monkeypatch.setattr("dasksvm.runtime.line.SIGN_OF_LIFE", 1.0)
     monkeypatch.setattr(driver, "RESTART_TIMEOUT", 4.0)
     freeze = once(
         lambda progress: progress.seen > 3000, lambda: send(client, coordinator_worker(client), signal.SIGSTOP)

@@ -3,7 +3,8 @@
 from dasksvm.runtime.cluster import SchedulerLost, local_cluster, workers_of
 from dasksvm.runtime.driver import JobCancelled
 from dasksvm.runtime.job import Job, JobLost, JobStatus, UnknownJob, check_name, jobs, launch
-from dasksvm.runtime.train import CoordinatorLost, connected, opened, run
+from dasksvm.runtime.line import CoordinatorLost
+from dasksvm.runtime.train import connected, opened, run
 
 __all__ = [
     "CoordinatorLost",

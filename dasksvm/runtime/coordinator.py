@@ -23,6 +23,7 @@ from dasksvm.data.sources import DaskSource, Examples
 from dasksvm.local import beside, with_helper
 from dasksvm.runtime.dispatch import Dispatch
 from dasksvm.runtime.memory import nearly_full
+from dasksvm.runtime.replica import RUNNING
 from dasksvm.runtime.wire import Begun, Introduction, Options, Order, Orders, Post, Report, Turn
 from dasksvm.snapshots import Checkpoint, Memo, Snapshots
 from dasksvm.solver.features import Features
@@ -94,10 +95,14 @@ class Coordinator:
             except Exception as error:  # raised by the driver
                 return Begun(0, None, [], error)
         self.learner, self.examples, self.every = learner, examples, every
-        self._dispatch = Dispatch(self.post, self.options, self.timings, examples.source)
-        # A driver that is lost cannot close it, and a task for a worker that is gone as well would be waited for.
-        finalize(self, self._dispatch.close).atexit = False
-        self._wanted([*learner.pending(), *learner.plans()])
+        try:
+            self._dispatch = Dispatch(self.post, self.options, self.timings, examples.source)
+            # A driver that is lost cannot close it, and a task for a worker that is gone as well would be waited for.
+            finalize(self, self._dispatch.close).atexit = False
+            self._wanted([*learner.pending(), *learner.plans()])
+        except Exception as error:
+            _blame_closing(error)
+            raise
         if sys.version_info[:2] == (3, 11) and "profile" in get_worker().periodic_callbacks:
             texts = [*texts, PROFILED]
         self._begun = Begun(learner.applied, memo, texts, None)
@@ -138,6 +143,7 @@ class Coordinator:
                     else:
                         break
             except Exception as raised:  # reported to the driver, which raises it
+                _blame_closing(raised)
                 error = raised
             finally:
                 self.learner.share_work(map)
@@ -327,6 +333,12 @@ class Coordinator:
         self._closed = True
         if hasattr(self, "_dispatch"):
             self._dispatch.close()
+
+
+def _blame_closing(error: Exception) -> None:
+    """Raise what a driver takes for a lost coordinator, where the worker closes: its client does first, and then all fails."""
+    if get_worker().status not in RUNNING:
+        raise RuntimeError(f"its worker closes: {error}") from error
 
 
 def _bytes(group: list[ScorePlan]) -> int:

@@ -1,25 +1,23 @@
 """Training on a cluster: place the coordinator, tick it, survive losses."""
 
 import logging
-from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
-from threading import Lock
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
-from distributed import Client, Future
-from distributed.client import ClosedClientError, FutureCancelledError
+from distributed import Client
+from distributed.client import ClosedClientError
 
-from dasksvm import config
 from dasksvm.callbacks import Watcher
 from dasksvm.data.sources import Examples
 from dasksvm.local import Looks
 from dasksvm.runtime.attending import attendant
-from dasksvm.runtime.cluster import SchedulerLost, local_cluster, workers_of
+from dasksvm.runtime.cluster import SchedulerLost, local_cluster
+from dasksvm.runtime.line import Arriving, CoordinatorLost, Line, Silent
 from dasksvm.runtime.placement import place
 from dasksvm.runtime.wire import Begun, Report, Turn
 from dasksvm.snapshots import Checkpoint, Memo
@@ -30,27 +28,9 @@ from dasksvm.timings import Timings
 logger = logging.getLogger("dasksvm")
 TICK = 0.25
 CLOSE_TIMEOUT = 5.0
-# One that is alive says so within this, whatever it computes.
-SIGN_OF_LIFE = 10.0
-# How often a driver that waits looks whether the coordinator is known to be lost.
-LOOK = 1.0
 RESTART_TIMEOUT = 10.0
 # Coordinators that may be lost in a row without a result that is new.
 COORDINATORS = 8
-# What a call to an actor raises when its worker is gone; what the run itself raises comes in a report.
-LOST = (OSError, RuntimeError, TimeoutError, CancelledError, FutureCancelledError)
-
-
-class CoordinatorLost(RuntimeError):
-    """The worker that held the coordinator is gone, or gives no sign of life."""
-
-
-class Silent(CoordinatorLost):
-    """The coordinator gives no sign of life, but its worker may be there."""
-
-    def __init__(self, address: str, started: bool) -> None:
-        super().__init__(f"its worker {address} gives no sign of life" if started else f"{address} does not start it")
-        self.address, self.started = address, started
 
 
 @contextmanager
@@ -176,7 +156,10 @@ class _Audience:
     def seconds(self) -> float:
         return perf_counter() - self._start
 
-    def memo(self) -> Memo:
+    def memo(self) -> Memo | None:
+        """Give what is kept with a snapshot; nothing while a new coordinator makes steps that have been told: it is behind."""
+        if self._at < self.told or self._shown < len(self._judged):
+            return None
         return Memo(self._looks.entries, self._shown, self.seconds())
 
     def begin(self, begun: Begun) -> None:
@@ -218,9 +201,9 @@ def _attempt(
     """Run a learner under one coordinator."""
     attending = attendant.get()
     future, address = place(client, name, learner, examples, copies=bool(audience.every), avoid=avoid)
-    line = _Line(client, future, address)
+    line = Line(client, future, address)
     try:
-        line.coordinator = line.answer(lambda: _Arriving(client, future))
+        line.coordinator = line.answer(lambda: Arriving(client, future))
         begun: Begun = line.ask("begin", learner, examples, audience.every, checkpoint)
         if begun.error is not None:
             raise begun.error
@@ -255,72 +238,6 @@ def _attempt(
         # A release would wait for the garbage collector: the proxy is part of a cycle.
         with suppress(ClosedClientError):
             client.cancel(future, force=True)
-
-
-class _Arriving:
-    """A coordinator on its way to this process: where its proxy is unpacked, it takes the current client for its own."""
-
-    # Which client is current is a setting of Dask too, and those are the process's.
-    _one_at_a_time = Lock()
-
-    def __init__(self, client: Client, future: Future) -> None:
-        self.client, self.future = client, future
-
-    def result(self, timeout: float) -> Any:
-        with self._one_at_a_time, self.client.as_current():
-            return self.future.result(timeout=timeout)
-
-
-class _Line:
-    """Waits for what a coordinator answers; one that computes for long still gives signs of life.
-
-    Parameters
-    ----------
-    client : Client
-    future : Future
-        Of the actor.
-    address : str
-        Of its worker.
-    """
-
-    def __init__(self, client: Client, future: Future, address: str) -> None:
-        self.client, self.future, self.address = client, future, address
-        self.coordinator: Any = None
-
-    def ask(self, method: str, *arguments: Any) -> Any:
-        return self.answer(lambda: getattr(self.coordinator, method)(*arguments))
-
-    def answer(self, asking: Callable[[], Any]) -> Any:
-        """Ask, which fails at once if the loss is known, and wait."""
-        patience = config.seconds_of("answer-timeout")
-        give_up = monotonic() + patience
-        asked = None
-        while True:
-            try:
-                if asked is None:
-                    asked = asking()
-                return asked.result(timeout=LOOK)
-            except TimeoutError:
-                pass
-            except LOST as error:
-                raise CoordinatorLost(f"{type(error).__name__}: {error}") from error
-            attendant.get().heed(begun=False)
-            # A call, and an actor that is not there yet, may wait for ever for a worker that is gone.
-            if self.address not in workers_of(self.client) or self.future.status not in ("pending", "finished"):
-                raise CoordinatorLost(f"its worker {self.address} is gone")
-            if monotonic() > give_up:
-                if not self._lives():
-                    raise Silent(self.address, self.coordinator is not None)
-                give_up = monotonic() + patience
-
-    def _lives(self) -> bool:
-        if self.coordinator is None:
-            return False
-        try:
-            self.coordinator.status().result(timeout=SIGN_OF_LIFE)
-        except LOST:
-            return False
-        return True
 
 
 def _restarted(client: Client, address: str) -> set[str]:
