@@ -1,5 +1,6 @@
 """Training on clusters in this process: the model of local.py, whatever the cluster."""
 
+import gc
 import sys
 import threading
 import time
@@ -398,6 +399,28 @@ def test_error_in_a_chunk_names_it(tmp_path, monkeypatch):
     chunk.write_bytes(chunk.read_bytes()[:50])
     with quick(), cluster() as client, pytest.raises(OSError, match=r"torn: chunk 3 of X \(rows 2100 to 2799\)"):
         solver(client=client, C=1.0).fit(data)
+
+
+def test_a_run_that_failed_leaves_nothing_though_its_driver_is_gone(tmp_path, monkeypatch):
+    """Large results stay on the workers until they are near, and of a failed run none ever is."""
+
+    async def unheard(self):
+        pass
+
+    monkeypatch.setattr(coordinator, "TASK_BYTES", 1)
+    monkeypatch.setattr(stored, "RETRIES", (0.001, 0.001))
+    monkeypatch.setattr(Coordinator, "close", unheard)
+    data = noisy(tmp_path / "torn", shuffle=False)
+    chunk = tmp_path / "torn" / "X" / "c" / "3" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:50])
+    gc.disable()
+    try:
+        with quick(), cluster() as client:
+            with pytest.raises(OSError, match="torn: chunk 3"):
+                solver(client=client).fit(data)
+            assert left_over(client) == ([], {(0, 0)})
+    finally:
+        gc.enable()
 
 
 def test_batches_share_tasks_and_the_time_is_accounted_for(data):

@@ -144,7 +144,9 @@ class Coordinator:
                         break
             except Exception as raised:  # reported to the driver, which raises it
                 _blame_closing(raised)
-                error = raised
+                # Nothing more is wanted, and there may be no driver that says so. Its frames would keep this object.
+                self._dispatch.close()
+                error = raised.with_traceback(None)
             finally:
                 self.learner.share_work(map)
         taken = perf_counter() - start
