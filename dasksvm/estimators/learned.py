@@ -148,7 +148,12 @@ class LearnedClassifier(KernelClassifier):
         """Say what a run that did not converge has missed; None where it was not meant to."""
         if self._passes() != CONVERGED:
             return None
-        return f"did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may."
+        return self._missed(learner)
+
+    def _missed(self, learner: Learner) -> str:
+        """Say by how much the run missed `tol`, and what may help."""
+        advice = "a larger tol" + (", or dtype='float64'," if self.dtype == "float32" else "")
+        return f"did not reach tol={self.tol} in {self.dtype}: {violation_of(learner)}; {advice} may help."
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the client, which belongs to this process; an address goes along."""
@@ -272,6 +277,12 @@ class LearnedClassifier(KernelClassifier):
 def support_rows(source: Source, rows: Ints) -> Ints:
     """Give the numbers that rows of a source have for the user: those of a data set are the rows of what it was made from."""
     return source.data.source_rows(rows) if isinstance(source, DatasetSource) else rows
+
+
+def violation_of(learner: Learner) -> str:
+    """Say how large the largest violation of the whole set is."""
+    known = f", give or take {learner.error:.2g}" if learner.error > 0.01 * np.max(learner.violation) else ""
+    return f"the largest violation is {np.max(learner.violation):.3g}{known}"
 
 
 def limit(budget: int | None) -> int:

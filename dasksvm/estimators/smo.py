@@ -7,7 +7,7 @@ import numpy as np
 
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples
-from dasksvm.estimators.learned import UNLIMITED, LearnedClassifier
+from dasksvm.estimators.learned import UNLIMITED, LearnedClassifier, violation_of
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real
 from dasksvm.estimators.start import Start
 from dasksvm.solver.decomposition import SELECTIONS, STOPS, DecompositionRules
@@ -193,12 +193,14 @@ class SMOSVC(LearnedClassifier):
 
     def _shortfall(self, learner: Learner) -> str:
         assert isinstance(learner, BatchLearner)
-        violation = np.max(learner.progress().delta)
+        violation = violation_of(learner)
         if learner.stuck:
-            return f"stuck: working_set={self.working_set!r} finds no gain, though pairs violate by {violation:.3g}; 'hmg' would."
-        if self.max_iter != -1:
-            return f"ended after max_iter={self.max_iter} steps, with violations of {violation:.3g}."
-        return f"did not reach tol={self.tol} in {self.dtype}; a larger tol, or dtype='float64', may."
+            return f"is stuck: working_set={self.working_set!r} finds no gain, though {violation}; 'hmg' would."
+        if self.max_iter != -1 and learner.ended_early():
+            return f"ended after max_iter={self.max_iter} steps; {violation}."
+        if self.stop == "gain":
+            return f"ended where steps are shorter than tol={self.tol}; {violation}."
+        return self._missed(learner)
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         if self.stop == "gain" and self.working_set_size != PAIR:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dasksvm.solver.batch import Batch
 from dasksvm.solver.expansion import Expansion
+from dasksvm.solver.messages import CandidateBatch, ScorePlan
 
 
 class Outcome(NamedTuple):
@@ -64,7 +65,15 @@ class Algorithm(ABC):
 
     @abstractmethod
     def _closed(self) -> bool:
-        """Tell whether the finished expansion says all, or the whole set has to be looked at for the bias."""
+        """Tell whether the finished expansion determines the bias, or the whole set has to be looked at for it."""
+
+    @abstractmethod
+    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
+        """Take in a batch of a look at examples outside S."""
+
+    @abstractmethod
+    def _conclude(self) -> None:
+        """Settle the bias, and where the run ends with a claim the largest violation of the whole set."""
 
     def _adopt(self) -> None:
         """Give the finished coefficients to the expansion; for algorithms whose finishing can be followed by more."""

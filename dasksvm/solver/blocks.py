@@ -39,8 +39,6 @@ COARSE, FAIR, SETTLED = 0.5, 0.1, 0.02
 # Of how far the gradients of S have moved: what typically moves one, and as how much it counts who might follow.
 MEDIAN, MOST = 0.5, 0.9
 TYPICAL, CERTAIN = 0, 1
-# Gradients this near the extremes are computed anew in float64.
-NEARBY = 0.05
 
 
 class BlockFinishing(Finishing):
@@ -103,30 +101,31 @@ class BlockLearner(BatchLearner):
 
     def _forget_looks(self, count: int) -> None:
         problems = self.settings.problems
-        # Of every example that was looked at: its gradient, its label, 0 where it takes no part, and the distances below then.
+        # Of every example that was looked at: its gradient, C_i with the sign of its label, and the distances below then.
         self.gradient: Values = np.zeros((problems, count))
-        self.side = np.zeros((problems, count), np.int8)
+        self.weight: Values = np.zeros((problems, count))
         self.looked = np.full((2, problems, count), -np.inf)
         # How far gradients have typically moved, and w, in all.
         self.path: Values = np.zeros((2, problems))
         # The extremes at the last look, and how far beyond them examples come in.
         self.reach: Values = np.tile([-np.inf, np.inf], (problems, 1))
         self.band: Values = np.zeros(problems)
-        # Examples met, members that came with the last look, the kind of it, and whether it was at all examples for the bias.
-        self.met = self.came = self.kind = self.wide = 0
+        # Examples met, members that came with the last look, the kind of it, whether a claim is made from it, and how many
+        # such looks there were.
+        self.met = self.came = self.kind = self.last = self.last_looks = 0
 
     def more_state(self) -> dict[str, NDArray[Any]]:
         """Give what the looks have told."""
-        names = ("gradient", "side", "looked", "path", "reach", "band")
-        standing = np.array([self.met, self.came, self.kind, self.wide])
+        names = ("gradient", "weight", "looked", "path", "reach", "band")
+        standing = np.array([self.met, self.came, self.kind, self.last, self.last_looks])
         return super().more_state() | {name: getattr(self, name) for name in names} | {"standing": standing}
 
     def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Go on with what `more_state` gave."""
-        for name, array in arrays.items():
-            if name != "standing":
-                setattr(self, name, array.copy())
-        self.met, self.came, self.kind, self.wide = (int(number) for number in arrays["standing"])
+        super().take_state(arrays)
+        for name in ("gradient", "weight", "looked", "path", "reach", "band"):
+            setattr(self, name, arrays[name].copy())
+        self.met, self.came, self.kind, self.last, self.last_looks = (int(number) for number in arrays["standing"])
 
     def stop(self) -> None:
         """End with what there is."""
@@ -152,24 +151,37 @@ class BlockLearner(BatchLearner):
 
     def _view(self) -> View:
         """Publish the support vectors, and how near an example must be to come in."""
-        near = np.full_like(self.band, np.inf) if self.phase == "seeding" else self.band
+        near = np.full_like(self.band, np.inf) if self.phase == "seeding" else self._nearness()
         view = self.expansion.view(self.applied, None, near, 0.0)
         used, wants = np.flatnonzero(np.any(view.alpha != 0.0, axis=0)), np.ones_like(view.wants)
         top, bottom = self.reach.T
         return replace(
-            view, order=view.order[used], alpha=view.alpha[:, used], top=top, bottom=bottom, wants=wants, tile=False
+            view,
+            order=view.order[used],
+            alpha=view.alpha[:, used],
+            top=top,
+            bottom=bottom,
+            wants=wants,
+            tile=False,
+            exact=bool(self.last),
         )
+
+    def _nearness(self) -> Values:
+        """How near to violating examples come in; in the last look those that violate by more than the tolerance."""
+        return np.full_like(self.band, -self.settings.rules.tau) if self.last else self.band
 
     # Taking
 
-    def _look(self, result: CandidateBatch) -> None:
+    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
+        """Take in the gradients of a batch, and the examples that violate, or nearly do."""
         at = result.examples - self.order.base
         self.gradient[:, at] = result.sign - result.margins
         self.looked[:, :, at] = self.path[:, :, None]
-        self.side[:, at] = np.where(result.bound > 0, result.sign, 0)
+        self.weight[:, at] = result.sign * result.bound
         if not self.stopped:
             self.expansion.make_room(result)
-            self.expansion.take_in(result, np.zeros_like(result.margins), self._lacking(at) > -self.band[:, None])
+            wanted = self._lacking(at) > -self._nearness()[:, None]
+            self.expansion.take_in(result, np.zeros_like(result.margins), wanted)
             self.came += len(result.features)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
@@ -219,9 +231,11 @@ class BlockLearner(BatchLearner):
     def _end(self) -> None:
         while len(self.finishing) < self.settings.problems:
             self.begin_finishing(len(self.finishing))
-        if not self._closed():
-            self._widen()
-        self.converged, self.phase = not (self.stopped or self._spent()), "done"
+        self._closed()
+        self._gather()
+        self._conclude()
+        at_rest = not (self.stopped or self._spent())
+        self.converged, self.phase = at_rest and self._within(self.settings.rules.tau), "done"
 
     def _spent(self) -> bool:
         """Tell whether all steps are made that there may be."""
@@ -231,12 +245,14 @@ class BlockLearner(BatchLearner):
 
     def _finished(self) -> None:
         idle = all(now.rounds == 0 for now in self.finishing)
-        if idle and self.kind == CERTAIN and not self.came and self._exact():
-            if self.wide or self._closed():
-                self._end()
-                return
+        at_rest = idle and self.kind == CERTAIN and not self.came
+        if self.last and (at_rest or self.last_looks > REFRESHES):
+            self._end()
+            return
+        self.last = int(at_rest and self._exact())
+        self.last_looks += self.last
+        if self.last and not self._closed():
             # The bias lies between gradients of the whole set.
-            self.wide = 1
             self.looked[:] = -np.inf
         for now in self.finishing:
             self._note(now)
@@ -259,7 +275,8 @@ class BlockLearner(BatchLearner):
         self.path[:, p] += most, np.sqrt(max(squared, 0.0))
         self.band[p] = median if self.met == len(self.order) else 0.0
         at = s.example[places] - self.order.base
-        self.gradient[p, at], self.side[p, at] = now.g[places], w.sign[p, places]
+        self.gradient[p, at] = now.g[places]
+        self.weight[p, at] = w.sign[p, places] * (now.upper - now.lower)[places]
         self.looked[:, p, at] = self.path[:, p, None]
 
     def _adopt(self) -> None:
@@ -281,28 +298,27 @@ class BlockLearner(BatchLearner):
         self.phase, self.position = "checking", 0
 
     def _exact(self) -> bool:
-        """Compute the gradients of members near the extremes in float64; tell whether they show no violation."""
-        if self.refreshes >= REFRESHES or self.expansion.members().dtype == np.float64:
-            return True
+        """Compute the gradients of members near the extremes in float64; tell whether they show no violation.
+
+        After a few times it is taken as it is.
+        """
         self.refreshes += 1
-        worst = 0.0
+        worst = self.error = 0.0
         for now in self.finishing:
-            top, bottom = now.extremes()
-            near = np.flatnonzero(now.member & (now.g > top - NEARBY) & (now.g < bottom + NEARBY))
-            g = now.g.copy()
-            g[near] = self.expansion.exact_gradients_at(now.problem, near, now.alpha)
+            g, error = self.expansion.corrected(now.problem, now.g, now.alpha, now.extremes())
             now.correct(g, self.expansion.working.sign[now.problem, : len(g)])
+            self.error = max(self.error, error)
             top, bottom = now.extremes()
             worst = max(worst, top - bottom)
-        return worst <= 2 * self.settings.rules.tau
+        return self.refreshes >= REFRESHES or worst / 2 + self.error <= self.settings.rules.tau
 
-    def _widen(self) -> None:
-        """Take the gradients of all examples outside S into the extremes."""
+    def _gather(self) -> None:
+        """Hand over what is known of the examples outside S."""
         outside = self._outside()
-        rising = np.where(outside & (self.side > 0), self.gradient, -np.inf).max(axis=1)
-        falling = np.where(outside & (self.side < 0), self.gradient, np.inf).min(axis=1)
-        top, bottom = self.extremes.T
-        self.extremes = np.stack([np.maximum(top, rising), np.minimum(bottom, falling)], axis=1)
+        rising = np.where(outside & (self.weight > 0), self.gradient, -np.inf).max(axis=1)
+        falling = np.where(outside & (self.weight < 0), self.gradient, np.inf).min(axis=1)
+        self.outside.extremes = np.stack([rising, falling], axis=1)
+        self.outside.gradient, self.outside.weight = self.gradient, np.where(outside, self.weight, 0.0)
 
     def _outside(self) -> NDArray[np.bool_]:
         """Tell which examples were looked at and are no members, shape (P, n)."""
@@ -315,15 +331,17 @@ class BlockLearner(BatchLearner):
     def _lacking(self, at: Any) -> Values:
         """How far examples violate with the extreme members, when they were looked at; -inf where they take no part."""
         top, bottom = self.reach.T
-        gradient, side = self.gradient[:, at], self.side[:, at]
-        found = np.where(side > 0, gradient - bottom[:, None], top[:, None] - gradient)
-        return np.where(side == 0, -np.inf, found)
+        gradient, weight = self.gradient[:, at], self.weight[:, at]
+        found = np.where(weight > 0, gradient - bottom[:, None], top[:, None] - gradient)
+        return np.where(weight == 0, -np.inf, found)
 
     def _doubtful(self) -> NDArray[np.bool_]:
         """Tell which examples have to be looked at: never seen, or too much has moved since for what they lack, shape (n,)."""
         far = self.path[self.kind, :, None] - self.looked[self.kind]
         if self.kind == CERTAIN and self.settings.kernel.name != "rbf":
             far[far > 0] = np.inf
+        if self.last:
+            far += self._doubt()
         unknown = np.isneginf(self.looked[CERTAIN])
         doubtful: NDArray[np.bool_] = unknown | (self._outside() & (self._lacking(slice(None)) > -far))
         return np.asarray(doubtful.any(axis=0))

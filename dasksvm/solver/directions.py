@@ -150,6 +150,20 @@ def extremes(top: Any, bottom: Any) -> Any:  # pragma: no cover
 
 
 @njit()
+def entry_levels(top: float, bottom: float) -> Any:  # pragma: no cover
+    """Tell which gradients let an example enter: a negative one's below the first level, a positive one's above the second.
+
+    Usually these are the extremes themselves: beyond them an example violates with a member. Where no support vector is free,
+    `top` may lie below `bottom`, and every bias in between suits S. An example whose gradient lies in between narrows that
+    range, and another one may do so from the other side: they violate with each other, though neither does with a member. So
+    the extremes change places then, and what narrows the range enters.
+    """
+    if -np.inf < top < bottom < np.inf:
+        return bottom, top
+    return top, bottom
+
+
+@njit()
 def highest(top: Any, g: Any, up: Any) -> int:  # pragma: no cover
     """Find the place of the largest gradient that may rise; -1 if none may."""
     best, block = -np.inf, -1
@@ -198,13 +212,15 @@ def weighted_sum(alpha: Any, rows: Any, row: int, start: int, stop: int) -> floa
 
 
 @njit()
-def best_gain_down(g: Any, down: Any, row: Any, diagonal: Any, g_i: float, k_ii: float) -> Any:  # pragma: no cover
-    """Within a block, find j that may fall with the largest gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij)."""
+def best_gain_down(
+    g: Any, down: Any, row: Any, diagonal: Any, g_i: float, k_ii: float, tau: float
+) -> Any:  # pragma: no cover
+    """Within a block, find j that may fall with the largest gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij), where g_i - g_j > τ."""
     best, where = -1.0, -1
     for a in range(len(g)):
         if down[a]:
             difference = g_i - g[a]
-            if difference > 0.0:
+            if difference > tau:
                 curvature = max(k_ii + diagonal[a] - 2.0 * np.float64(row[a]), LEAST_CURVATURE)
                 gain = difference * difference / curvature
                 if gain > best:
@@ -213,13 +229,15 @@ def best_gain_down(g: Any, down: Any, row: Any, diagonal: Any, g_i: float, k_ii:
 
 
 @njit()
-def best_gain_up(g: Any, up: Any, row: Any, diagonal: Any, g_j: float, k_jj: float) -> Any:  # pragma: no cover
-    """Within a block, find i that may rise with the largest gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij)."""
+def best_gain_up(
+    g: Any, up: Any, row: Any, diagonal: Any, g_j: float, k_jj: float, tau: float
+) -> Any:  # pragma: no cover
+    """Within a block, find i that may rise with the largest gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij), where g_i - g_j > τ."""
     best, where = -1.0, -1
     for a in range(len(g)):
         if up[a]:
             difference = g[a] - g_j
-            if difference > 0.0:
+            if difference > tau:
                 curvature = max(k_jj + diagonal[a] - 2.0 * np.float64(row[a]), LEAST_CURVATURE)
                 gain = difference * difference / curvature
                 if gain > best:

@@ -20,6 +20,9 @@ class BatchLearner(TwoClassLearner):
         """Whether it ended where its way to choose pairs finds none, though some violate."""
         return False
 
+    def _claims(self) -> bool:
+        return not self.stopped
+
     def begin_at(self, examples: Ints, alpha: NDArray[np.float64]) -> None:
         """Begin at coefficients α of shape (P, S) of some examples, within their boxes and of sum 0."""
         order = np.argsort(examples)
@@ -36,8 +39,9 @@ class BatchLearner(TwoClassLearner):
 
     def more_state(self) -> dict[str, NDArray[Any]]:
         """Give where it begins."""
-        return {"started": self.started, "start": self.start}
+        return super().more_state() | {"started": self.started, "start": self.start}
 
     def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Go on with what `more_state` gave."""
+        super().take_state(arrays)
         self.started, self.start = arrays["started"].copy(), arrays["start"].copy()

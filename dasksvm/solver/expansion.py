@@ -22,7 +22,7 @@ from dasksvm.solver.cache import (
     write_rows,
 )
 from dasksvm.solver.cache import widened as widened_cache
-from dasksvm.solver.directions import subtract_rows
+from dasksvm.solver.directions import entry_levels, subtract_rows
 from dasksvm.solver.features import Features, FeatureStore, Floats, Ints
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.memory import Workspace
@@ -130,8 +130,16 @@ class Expansion:
         )
 
     def limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What says of each problem who can enter: its largest gradient that may rise, its smallest that may fall."""
-        return self.working.top.max(axis=1), self.working.bottom.min(axis=1)
+        """Give the levels of each problem that say which examples can enter; see `entry_levels`."""
+        top, bottom = self.working.top.max(axis=1), self.working.bottom.min(axis=1)
+        levels = np.array([entry_levels(*pair) for pair in zip(top, bottom, strict=True)])
+        return levels[:, 0].copy(), levels[:, 1].copy()
+
+    def has_free(self) -> NDArray[np.bool_]:
+        """Tell of each problem whether some coefficient lies inside its box."""
+        w, places = self.working, self.places
+        found: NDArray[np.bool_] = np.any(w.up[:, :places] & w.down[:, :places], axis=1)
+        return found
 
     def make_room(self, result: CandidateBatch) -> None:
         """Grow the arrays for the candidates of a batch, which stand in a block of their own."""
@@ -297,14 +305,6 @@ class Expansion:
 
         self.share(fill, len(places), MOVED_ROWS)
         return found
-
-    def widened_extremes(self, extremes: NDArray[np.float64], result: CandidateBatch) -> NDArray[np.float64]:
-        """Without free support vectors b lies between gradients of the whole set, not of S alone: take those of a batch in."""
-        outside = (self.known(result.examples, None) < 0) & (result.bound > 0)
-        gradient = result.sign - result.margins
-        rising = np.where(outside & (result.sign > 0), gradient, -np.inf).max(axis=1, initial=-np.inf)
-        falling = np.where(outside & (result.sign < 0), gradient, np.inf).min(axis=1, initial=np.inf)
-        return np.stack([np.maximum(extremes[:, 0], rising), np.minimum(extremes[:, 1], falling)], axis=1)
 
     def shadow(self) -> Self:
         """Give an expansion of the same members, which nobody may change, with kernel rows of its own."""

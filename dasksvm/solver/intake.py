@@ -15,6 +15,8 @@ from dasksvm.solver.refresh import exact_margins
 from dasksvm.solver.working import insert, set_alpha, take_place
 
 Values = NDArray[np.float64]
+# Gradients this near the extremes are computed anew in float64: enough, if so many times the error is no more than that.
+NEARBY, FAR_OFF = 0.05, 4.0
 
 
 class RowlessExpansion(Expansion):
@@ -59,6 +61,26 @@ class RowlessExpansion(Expansion):
         self.share(fill, len(places), MOVED_ROWS)
         gradients: Values = self.working.sign[problem, places] - found
         return gradients
+
+    def corrected(self, problem: int, g: Values, alpha: Values, extremes: tuple[float, float]) -> tuple[Values, float]:
+        """Compute the gradients of the members near the extremes anew in float64; of all, if they turn out to be far off.
+
+        Returns
+        -------
+        g : ndarray of float64, shape (V,)
+        error : float
+            By how much the largest error was off.
+        """
+        top, bottom = extremes
+        member = self.working.member[problem, : len(g)]
+        near = np.flatnonzero(member & (g > min(top, bottom) - NEARBY) & (g < max(top, bottom) + NEARBY))
+        for places in (near, np.flatnonzero(member)):
+            found = g.copy()
+            found[places] = self.exact_gradients_at(problem, places, alpha)
+            error = float(np.abs(found - g)[places].max(initial=0.0))
+            if FAR_OFF * error <= NEARBY:
+                break
+        return found, error
 
 
 class AllExamples(RowlessExpansion):

@@ -30,6 +30,7 @@ from dasksvm.solver.directions import (
     best_gain_down,
     best_gain_up,
     block_extremes,
+    entry_levels,
     extremes,
     highest,
     lowest,
@@ -60,7 +61,6 @@ def run(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: n
     while at[CANDIDATE] < len(batch.row_of):
         if at[STAGE] == NEW:
             at[PLACE] = _meet(w, batch, rules, p, at[CANDIDATE])
-            at[ENTERED] += at[PLACE] >= 0
             at[STAGE] = PROCESS
         if at[STAGE] == PROCESS:
             if at[PLACE] >= 0 and not _process(w, cache, batch, rules, p, at[PLACE]):
@@ -76,7 +76,9 @@ def run(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: n
         at[CANDIDATE] += 1
         at[SEEN] += 1
         if w.count[p, 0] >= rules.max_support:
-            return FULL
+            _evict_blatant(w, p)
+            if w.count[p, 0] >= rules.max_support:
+                return FULL
     return DONE
 
 
@@ -94,21 +96,23 @@ def _loose(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
 
 @njit()
 def _meet(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no cover
-    """Steps 1-4 of PROCESS: a candidate that makes a violating pair becomes a member. Returns its place, or -1."""
+    """Steps 1-2 of PROCESS: a candidate becomes a member with α = 0. Returns its place, or -1.
+
+    Candidates that violate with nobody become members too: two of them may violate with each other, and the next one meets
+    those before it. Step 4 of REPROCESS takes out those of no use. Only while S has members of one class alone, few wait.
+    """
     k, place = batch.row_of[c], batch.known[c]
     if k < 0 or batch.bound[p, c] <= 0.0 or (place >= 0 and w.member[p, place]):
         return -1
     sign = batch.sign[p, c]
     gradient = w.g[p, batch.base + k]
-    top, bottom = extremes(w.top[p], w.bottom[p])
-    excess = gradient - bottom if sign > 0 else top - gradient
-    if np.isinf(excess):
-        enters = _waiting(w, p, sign) < SEEDS
-    else:
+    upper, lower = entry_levels(*extremes(w.top[p], w.bottom[p]))
+    excess = gradient - lower if sign > 0 else upper - gradient
+    if not np.isinf(excess):
         batch.moved[p, k] = excess - batch.excess[p, batch.chosen[k]]
-        enters = excess > rules.tau
-    if not enters:
+    elif _waiting(w, p, sign) >= SEEDS:
         return -1
+    batch.at[p, ENTERED] += excess > rules.tau or np.isinf(excess)
     if place < 0:
         place = batch.base + k
     insert(w, p, place, sign, batch.bound[p, c], gradient)
@@ -174,7 +178,7 @@ def _partner_down(w: Any, cache: Any, batch: Any, rules: Any, p: int, i: int) ->
         start, stop = block_ends(batch, block)
         row = row_part(cache, batch, i, block)
         gain, a = best_gain_down(
-            w.g[p][start:stop], w.down[p][start:stop], row, w.diagonal[start:stop], w.g[p, i], w.diagonal[i]
+            w.g[p][start:stop], w.down[p][start:stop], row, w.diagonal[start:stop], w.g[p, i], w.diagonal[i], rules.tau
         )
         if gain > best:
             best, where = gain, start + a
@@ -191,7 +195,7 @@ def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> i
         start, stop = block_ends(batch, block)
         row = row_part(cache, batch, j, block)
         gain, a = best_gain_up(
-            w.g[p][start:stop], w.up[p][start:stop], row, w.diagonal[start:stop], w.g[p, j], w.diagonal[j]
+            w.g[p][start:stop], w.up[p][start:stop], row, w.diagonal[start:stop], w.g[p, j], w.diagonal[j], rules.tau
         )
         if gain > best:
             best, where = gain, start + a
@@ -200,7 +204,7 @@ def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> i
 
 @njit()
 def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool:  # pragma: no cover
-    """Steps 3-5 of PROCESS for the candidate that entered last, at place k. False if a kernel row is missing."""
+    """Steps 3-5 of PROCESS for the candidate that came last, at place k. False if a kernel row is missing."""
     if not usable(cache, batch, p, k):
         return False
     if w.sign[p, k] > 0:
@@ -237,7 +241,7 @@ def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pr
 
 @njit()
 def _evict_blatant(w: Any, p: int) -> None:  # pragma: no cover
-    """Step 4 of REPROCESS: members with α = 0 that no pair can violate leave S."""
+    """Step 4 of REPROCESS: members with α = 0 that no pair can violate with leave S."""
     tops, bottoms, zeros, g, up, down, sign = w.top[p], w.bottom[p], w.zeros[p], w.g[p], w.up[p], w.down[p], w.sign[p]
     top, bottom = extremes(tops, bottoms)
     z = 0

@@ -24,6 +24,8 @@ from dasksvm.solver.tiles import excess
 
 LEAST_BATCH, LARGEST_BATCH = 64, 500
 REFRESHES, MOST_EPOCHS = 5, 100
+# What is in doubt: values off by so many times the largest error found in S, and so many standard errors of rounding.
+ERRORS_FOUND, ERRORS_EXPECTED = 4.0, 16.0
 # An example whose violation is below -NEAR is left alone between two passes over the whole set.
 NEAR = 0.5
 
@@ -55,6 +57,10 @@ class Learner(Algorithm):
         self.inflight: dict[int, tuple[Plan, Ints]] = {}
         self.finishing: list[Any] = []
         self.extremes: NDArray[np.float64] = np.zeros((settings.problems, 2))
+        # The largest error of a gradient that was found in S when it was computed anew in float64; and the largest violation of
+        # the whole set, once that is known.
+        self.error = 0.0
+        self.violation: NDArray[np.float64] = np.full(settings.problems, np.nan)
 
     def feed(self, order: RandomOrder, seeds: Ints) -> None:
         """Begin a pass over some examples: the whole set, or the block of a `partial_fit`.
@@ -74,6 +80,7 @@ class Learner(Algorithm):
         self.queue = None
         self.seen_before, self.refreshes = self.seen, 0
         self.changed = self.stopped = self.converged = self.paused = False
+        self.error, self.violation = 0.0, np.full(self.settings.problems, np.nan)
         how = self.settings.selection
         self.pools = None if how.criterion == RANDOM else Pools(order, how)
         if self.pools is not None:
@@ -123,7 +130,7 @@ class Learner(Algorithm):
             self.phase = "finishing"
             self.begin_finishing(0)
         else:
-            self.phase = "done"
+            self._end()
 
     def pending(self) -> list[Plan]:
         """List what is in flight, in sequence: what an executor that takes over has to do again."""
@@ -181,9 +188,12 @@ class Learner(Algorithm):
         s, problems = self.expansion, self.settings.problems
         if self.phase == "checking":
             view = s.view(self.applied, self._finished_alpha(), np.full(problems, -np.inf), self.settings.rules.tau)
-            return replace(view, tile=False)
-        slack = self.drift.now() if self.settings.filter else np.full(problems, np.inf)
-        return s.view(self.applied, self._finished_alpha(), slack, self.settings.rules.tau)
+            return replace(view, tile=False, exact=self._claims())
+        return s.view(self.applied, self._finished_alpha(), self._slack(), self.settings.rules.tau)
+
+    def _slack(self) -> NDArray[np.float64]:
+        """Say what a violation in each problem may rise by before a batch that is asked for now is used."""
+        return self.drift.now() if self.settings.filter else np.full(self.settings.problems, np.inf)
 
     # Taking
 
@@ -202,7 +212,8 @@ class Learner(Algorithm):
         else:
             self.evaluations += result.evaluations
             if self.phase == "checking":
-                self._look(result)
+                assert isinstance(plan, ScorePlan)
+                self._look(result, plan)
             elif not self.stopped:
                 assert isinstance(plan, ScorePlan)
                 self._process(result, plan, arrivals)
@@ -217,10 +228,6 @@ class Learner(Algorithm):
         steps = self.steps + sum(now.steps for now in self.finishing)
         evaluations = self.evaluations + self.expansion.evaluations
         return Progress(self.phase, self.epoch, self.seen, members, steps, delta, dual, evaluations, self.measure)
-
-    def _look(self, result: CandidateBatch) -> None:
-        """Take in a batch of a look at the whole set."""
-        self.extremes = self.expansion.widened_extremes(self.extremes, result)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
         s = self.expansion
@@ -309,9 +316,55 @@ class Learner(Algorithm):
                 return
             if self.refreshes < REFRESHES and self._refresh():
                 return
-        closed, self.phase = self._closed(), "done"
-        if len(self.order) and not closed:
-            self.phase, self.epoch, self.position, self.queue = "checking", self.epoch + 1, 0, None
+        self._check()
+
+    def _claims(self) -> bool:
+        """Tell whether the run is to end with a claim about the whole set, and was not stopped on the way."""
+        return self.settings.epochs == 0 and not self.stopped
+
+    def _check(self) -> None:
+        """Look at what S does not say: the bias, where it leaves that open, and the examples that a claim hangs on.
+
+        For a claim these are computed in float64.
+        """
+        closed = self._closed()
+        self.phase, self.epoch, self.position, self.queue = "checking", self.epoch + 1, 0, None
+        if closed and self._claims() and self.converged:
+            rows = self.order.rows(self.epoch, 0, len(self.order))
+            self.queue = rows[self._in_doubt()[rows - self.order.base]]
+        elif closed and not self._claims():
+            self.queue = np.zeros(0, np.int64)
+        if self._length() == 0:
+            self._end()
+
+    def _in_doubt(self) -> NDArray[np.bool_]:
+        """Tell which examples outside S violate or not by less than their gradients may be off, shape (n,)."""
+        doubtful: NDArray[np.bool_] = self.excess > -self._doubt()
+        s = self.expansion
+        # Of members of some problems only, the others may say something.
+        inside = s.example[: s.places][s.holds(np.arange(s.places)).all(axis=0)]
+        doubtful[inside[inside >= self.order.base] - self.order.base] = False
+        return doubtful
+
+    def _doubt(self) -> float:
+        """Bound how far gradients outside S may be off: a few times the error that was found in S, or that is to be expected."""
+        s, finished = self.expansion, self._finished_alpha()
+        alpha = s.weights() if finished is None else finished
+        scale = float(s.working.diagonal[: s.places].max(initial=0.0))
+        expected = (
+            float(np.finfo(s.members().dtype).eps) * scale * float(np.sqrt((alpha**2).sum(axis=1).max(initial=0.0)))
+        )
+        return max(ERRORS_FOUND * self.error, ERRORS_EXPECTED * expected)
+
+    def _end(self) -> None:
+        """End the run, and say what is known."""
+        self._conclude()
+        self.converged = self._claims() and self.converged and self._within(2 * self.settings.rules.tau)
+        self.phase = "done"
+
+    def _within(self, tolerance: float) -> bool:
+        """Tell whether nothing violates by more than this, as far as can be told in the precision of the kernel values."""
+        return bool(self.violation.max() + self.error <= tolerance)
 
     def _next_pass(self) -> None:
         """Begin another pass: over the examples near the margin until they are at rest, then over all of them."""
@@ -331,7 +384,7 @@ class Learner(Algorithm):
 
     def _refresh(self) -> bool:
         """Compute the members' gradients anew in float64; True if that showed a violation, which is then repaired."""
-        self.refreshes += 1
+        self.refreshes, self.error = self.refreshes + 1, 0.0
         if self._verify() <= 2 * self.settings.rules.tau:
             self.converged = True
             return False

@@ -49,6 +49,8 @@ class View(Message):
         Whether there is no bias, and an example enters where 1 - y f lies between `bottom` and `top`.
     tile : bool
         Whether the kernel rows of candidates are wanted, and not only their features.
+    exact : bool
+        Whether margins are wanted in float64, whatever the type of the features; without rows only.
     """
 
     version: int
@@ -64,6 +66,7 @@ class View(Message):
     machine: Machine | None = None
     band: bool = False
     tile: bool = True
+    exact: bool = False
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,12 @@ class PairLearner(IntakeLearner, BatchLearner):
         for now in self.finishing:
             now.limit = now.steps
 
-    def _closed(self) -> bool:
-        self.extremes = self.outcome(self.expansion, self.finishing).extremes
-        self.converged = all(now.converged for now in self.finishing)
-        return True
+    def _check(self) -> None:
+        """Look no further: S has all examples."""
+        self._closed()
+        self._end()
+
+    def _end(self) -> None:
+        self.error = max(now.error for now in self.finishing)
+        self._conclude()
+        self.converged, self.phase = self._within(self.settings.rules.tau), "done"

@@ -30,9 +30,10 @@ SCALARS = (
     "converged",
     "strangers",
     "paused",
+    "error",
 )
 POOLS = ("turn", "position", "free", "groups", "size", "mark")
-VIEW = ("version", "alpha", "top", "bottom", "wants", "slack", "tau", "band", "tile")
+VIEW = ("version", "alpha", "top", "bottom", "wants", "slack", "tau", "band", "tile", "exact")
 State = dict[str, Any]
 
 
@@ -57,7 +58,7 @@ def view(learner: Learner) -> State:
     out["order.base"] = learner.order.base
     out["seeds"] = learner.seeds
     out |= {"example": s.example, "code": s.code, "arrival": s.arrival}
-    out["extremes"] = learner.extremes
+    out["extremes"], out["violation"] = learner.extremes, learner.violation
     out |= {f"more.{name}": array for name, array in learner.more_state().items()}
     out["excess"] = learner.excess
     out["queue"] = np.zeros(0, np.int64) if learner.queue is None else learner.queue
@@ -98,7 +99,7 @@ def restore(settings: Settings, state: State) -> Learner:
     learner.order = RandomOrder(chunks, state["order.seed"], state["order.base"])
     learner.seeds = state["seeds"]
     s.example, s.code, s.arrival = (state[name].copy() for name in ("example", "code", "arrival"))
-    learner.extremes = state["extremes"].copy()
+    learner.extremes, learner.violation = state["extremes"].copy(), state["violation"].copy()
     learner.take_state({name: state[f"more.{name}"] for name in learner.more_state()})
     learner.excess = state["excess"].copy()
     learner.queue = None if state["whole"] else state["queue"].copy()

@@ -14,6 +14,7 @@ from dasksvm.solver.cache import RowCache, narrowed, set_values
 from dasksvm.solver.decomposition import SELECTIONS, DecompositionRules
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Floats, Ints
+from dasksvm.solver.intake import RowlessExpansion
 from dasksvm.solver.multiclass.schedule import draw, seeded
 from dasksvm.solver.pairing import advance
 from dasksvm.solver.play import (
@@ -47,11 +48,15 @@ Values = NDArray[np.float64]
 SHRINK_STEPS, SHRINK_SHARE, NEAR_REST = 1000, 0.05, 10.0
 # Gradients that are moved before others may have a say.
 AT_ONCE = 1e8
+# Times that gradients are computed anew in float64 where the steps end.
+REFRESHES = 5
 STATE = (
     "problem",
     "limit",
     "steps",
     "computed",
+    "refreshes",
+    "error",
     "code",
     "begun",
     "ended",
@@ -99,7 +104,8 @@ class Pairs:
         self.sign, self.member = w.sign[problem, :places], w.member[problem, :places]
         self.lower, self.upper = w.lower[problem, :places], w.upper[problem, :places]
         self.diagonal = w.diagonal[:places].astype(expansion.cache.pages.dtype)
-        self.steps = self.computed = 0
+        self.steps = self.computed = self.refreshes = 0
+        self.error = 0.0
         self.code = GO
         self.begun = self.ended = self.whole_again = False
         self.interval = int(min(max(int(np.count_nonzero(self.member)), 1), SHRINK_STEPS))
@@ -142,10 +148,9 @@ class Pairs:
         """Whether maximum gain has found none with the pair before, though others violate (paper 4, theorem 7)."""
         return self.ended and self.code == STUCK
 
-    @property
-    def converged(self) -> bool:
-        """Whether it ended where the stop says."""
-        return self.ended and (self.code == AT_REST or not self.now[TOP] - self.now[BOTTOM] > self.how.tau)
+    def movable(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Tell which members may rise and which may fall."""
+        return self.member & (self.alpha < self.upper), self.member & (self.alpha > self.lower)
 
     def extremes(self) -> tuple[float, float]:
         """g_max and g_min of paper 1, equation 10, among those in play."""
@@ -165,6 +170,8 @@ class Pairs:
             self._bring_back(expansion)
             self.next_look = self.steps + 1
             done = over
+        if done and not over and self.code != STUCK and self.refreshes < REFRESHES:
+            done = not self._refresh(expansion)
         if done:
             self.ended = True
             self._sum_up()
@@ -220,6 +227,20 @@ class Pairs:
             for field, sign in ((RISING, 1), (FALLING, -1)):
                 side = np.flatnonzero(self.member & (self.sign == sign))
                 self.at[field] = side[int(draw(random) * len(side))]
+
+    def _refresh(self, expansion: Expansion) -> bool:
+        """Compute the gradients of members near the extremes in float64; tell whether they show a violation to go on with."""
+        assert isinstance(expansion, RowlessExpansion)
+        self.refreshes += 1
+        self._alpha, before = self.alpha, self.g
+        self._g, self.error = expansion.corrected(self.problem, before, self._alpha, self.extremes())
+        self._enter()
+        self._measure()
+        if self.how.by_gain or (self.now[TOP] - self.now[BOTTOM]) / 2 + self.error <= self.how.tau:
+            return False
+        self.at[[RISING, FALLING, FRESH, MISSING, MISSING_TOO]] = NOWHERE
+        self.code = GO
+        return True
 
     def _enter(self) -> None:
         """Bring the active members into play."""

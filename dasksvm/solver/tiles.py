@@ -77,7 +77,8 @@ def _look(
     view, (codes, sign, bound) = plan.view, targets
     values = np.zeros_like(sign)
     if view.members is not None:
-        values = margins(kernel, features, view.members, view.alpha, view.order, workspace)
+        rows = features.astype(np.dtype(np.float64)) if view.exact else features
+        values = margins(kernel, rows, view.members, view.alpha, view.order, workspace)
     found = excess(view, codes, sign, values)
     kept = np.flatnonzero(((bound > 0) & (found > view.tau - view.slack[:, None])).any(axis=0))
     row_of = np.full(len(features), -1, np.int64)
@@ -163,12 +164,13 @@ def margins(
     order: Ints | None = None,
     workspace: Workspace | None = None,
 ) -> NDArray[np.float64]:
-    """Σ_s α_s K(x, x_s) of each row, shape (P, m), for α of shape (P, S)."""
+    """Σ_s α_s K(x, x_s) of each row, shape (P, m), for α of shape (P, S); in the precision of the rows."""
     total = np.zeros((len(alpha), len(features)))
     width = len(members) if order is None else len(order)
     own = Workspace() if workspace is None else workspace
     for left, right in column_blocks(width, len(features)):
         block = members.part(left, right) if order is None else members.take(order[left:right], own)
+        block = block if block.dtype == features.dtype else block.astype(features.dtype)
         values = own.array("values", (len(features), right - left), features.dtype)
         kernel.block(features, block, values, 0)
         _add_margins(values, 0, right - left, np.ascontiguousarray(alpha[:, left:right]), total)

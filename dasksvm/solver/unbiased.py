@@ -12,7 +12,7 @@ from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Ints
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.learner import Learner
-from dasksvm.solver.messages import CandidateBatch
+from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.tiles import within
 from dasksvm.solver.working import dual_objective
 
@@ -87,6 +87,12 @@ class UnbiasedLearner(Learner):
 
     def _closed(self) -> bool:
         return True
+
+    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
+        """Learn nothing: there is no bias, and no claim about the whole set."""
+
+    def _conclude(self) -> None:
+        """Leave the bias at 0."""
 
 
 class GapLearner(UnbiasedLearner):

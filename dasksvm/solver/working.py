@@ -266,7 +266,7 @@ def _move(w: Any, p: int, seat: int, place: int) -> None:  # pragma: no cover
 
 @njit()
 def adopt(w: Any, p: int, alpha: Any, g: Any, band: float) -> None:  # pragma: no cover
-    """Replace the coefficients and gradients of problem p and evict those who would be blatant non-members for `band` less."""
+    """Replace the coefficients and gradients of problem p, and evict the members that are of no use by more than `band`."""
     places = len(alpha)
     for place in range(places):
         if w.member[p, place]:
@@ -274,11 +274,21 @@ def adopt(w: Any, p: int, alpha: Any, g: Any, band: float) -> None:  # pragma: n
             set_alpha(w, p, place, alpha[place])
     refresh_extremes(w, p)
     top, bottom = extremes(w.top[p], w.bottom[p])
-    top, bottom = top + band, bottom - band
     for place in range(places):
-        if w.member[p, place] and w.alpha[p, place] == 0.0 and blatant(w.sign[p, place], w.g[p, place], top, bottom):
+        if w.member[p, place] and w.alpha[p, place] == 0.0 and _useless(w, p, place, top, bottom, band):
             evict(w, p, place)
     refresh_extremes(w, p)
+
+
+@njit()
+def _useless(w: Any, p: int, place: int, top: float, bottom: float, band: float) -> bool:  # pragma: no cover
+    """Tell whether a member with α = 0 is a blatant non-support vector by more than `band`, and no extreme itself.
+
+    While no support vector is free, an extreme that violates with nobody bounds the range of the bias; see `entry_levels`.
+    """
+    sign, g = w.sign[p, place], w.g[p, place]
+    inside = g > bottom + band if sign < 0 else g < top - band
+    return bool(inside and blatant(sign, g, top + band, bottom - band))
 
 
 @njit()

@@ -62,7 +62,8 @@ class Patterns(Expansion):
 
     def holds(self, known: Ints) -> NDArray[np.bool_]:
         """Tell of places, -1 for none, whether they are members', shape (1, n)."""
-        return (known >= 0)[None]
+        held: NDArray[np.bool_] = (known >= 0) & self.working.member[known]
+        return held[None]
 
     def seat(self, base: int, state: Values) -> None:
         """Write the scores of candidates into their seats, where nothing may move before they are members."""

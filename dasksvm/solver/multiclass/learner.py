@@ -9,12 +9,14 @@ from dasksvm.solver.algorithm import Outcome
 from dasksvm.solver.batch import Batch
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.learner import Learner
+from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.finishing import Blocks
 from dasksvm.solver.multiclass.online import Schedule, process
 from dasksvm.solver.multiclass.schedule import initial_gains, seeded
 from dasksvm.solver.multiclass.structure import coefficients
 from dasksvm.solver.settings import Settings
+from dasksvm.solver.tiles import excess
 
 # Patterns that the batch solver takes in before it solves, and how far before it takes in more.
 LEAST_HELD, COARSE = 4096, 0.3
@@ -37,6 +39,8 @@ class MachineLearner(Learner):
         self.machine, self.rules = settings.machine, settings.steps
         super().__init__(settings)
         self.extremes = np.zeros((self.machine.classes, 2))
+        # The largest violation outside S that the last look has found.
+        self.outside = np.zeros(1)
         self.schedule = Schedule(
             initial_gains(self.rules.steps), seeded(settings.seed), np.zeros(1, np.int64), np.full(1, -1.0)
         )
@@ -87,8 +91,8 @@ class MachineLearner(Learner):
         )
 
     def more_state(self) -> dict[str, NDArray[Any]]:
-        """Give the state of the schedule."""
-        return self.schedule._asdict()
+        """Give the state of the schedule, and what the last look has found."""
+        return self.schedule._asdict() | {"outside": self.outside}
 
     def dual_variables(self) -> NDArray[np.float64]:
         """Give α of the support patterns, in the order of `solution`, shape (d, S)."""
@@ -102,14 +106,30 @@ class MachineLearner(Learner):
         return self._tau()
 
     def _closed(self) -> bool:
+        self.outside[:] = 0.0
         if self.rules.steps == 1:
             self._adopt()
         return True
+
+    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
+        """Take in how far a batch violates."""
+        (held,) = self.expansion.holds(self.expansion.known(result.examples, None))
+        outside = ~held & (result.bound[0] > 0)
+        found = excess(plan.view, result.codes, result.sign, result.margins)[0]
+        self.outside[0] = max(self.outside[0], found.max(where=outside, initial=0.0))
+
+    def _conclude(self) -> None:
+        """Find the largest violation of the whole set."""
+        members = self.outcome(self.expansion, self.finishing).delta
+        self.violation = np.maximum(members, self.outside)
 
     def _adopt(self) -> None:
         self.expansion.replace(self.finishing[0].alpha, self.finishing[0].score)
 
     def _verify(self) -> float:
         now = self.finishing[-1]
-        now.score = self.expansion.exact_scores(now.alpha)
+        exact = self.expansion.exact_scores(now.alpha)
+        held = self.expansion.working.member[: self.expansion.places]
+        self.error = float(np.abs(exact - now.score)[:, held].max(initial=0.0))
+        now.score = exact
         return float(now.violations().max(initial=0.0))
