@@ -8,6 +8,7 @@ import dask.config
 from distributed import Client, Nanny, Scheduler, SpecCluster, Worker
 
 COORDINATOR, COMPUTE = "coordinator", "compute"
+LOOPBACK = "127.0.0.1"
 # The profiler can end a worker of Python 3.11 that runs compiled code. The environment is set before NumPy loads: huge pages
 # are slow to get on virtual machines, and the buffers of kernel rows, which come and go, should not be fetched page by page
 # each time.
@@ -44,11 +45,14 @@ def workers_of(client: Client) -> dict[str, Any]:
 
 
 class _Worker(Worker):  # type: ignore[misc]
-    """A worker with these settings, whenever it is started."""
+    """A worker with these settings, whenever it is started, and without an HTTP server."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         with dask.config.set(SETTINGS):
             super().__init__(*arguments, **options)
+
+    def start_http_server(self, *_: Any, **__: Any) -> None:
+        """Start none: Dask has no setting for that, and nothing here asks a worker by HTTP."""
 
 
 class _Nanny(Nanny):  # type: ignore[misc]
@@ -74,6 +78,7 @@ def local_cluster(
     processes: bool = True,
     coordinator_threads: int = 2,
     memory_limit: int | str = "auto",
+    host: str = LOOPBACK,
     dashboard_address: str = ":0",
     asynchronous: bool = False,
 ) -> SpecCluster:
@@ -89,8 +94,11 @@ def local_cluster(
         With 2 it shares the work on its kernel rows between two threads.
     memory_limit : int or str, default="auto"
         Of each worker.
+    host : str, default="127.0.0.1"
+        Address that scheduler, workers and dashboard listen on. Whoever reaches one of them can run code as this user: with
+        another address, such as "0.0.0.0", that is everyone on its network, unless connections are encrypted.
     dashboard_address : str, default=":0"
-        Where the dashboard is served; a free port if not given.
+        Port of the dashboard, a free one if not given; "ADDRESS:PORT" serves it on another address than `host`.
     asynchronous : bool, default=False
         Whether the cluster is used from a coroutine.
 
@@ -101,8 +109,10 @@ def local_cluster(
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1. Got {workers!r} instead.")
-    common: dict[str, Any] = {"memory_limit": memory_limit if processes else 0, "dashboard": False}
-    common |= {"silence_logs": logging.WARNING} if processes else {}
+    encrypted = dask.config.get("distributed.comm.require-encryption")
+    wire = {"protocol": "tls://" if encrypted else "tcp://", "host": host}
+    common: dict[str, Any] = {"memory_limit": memory_limit if processes else 0}
+    common |= {**wire, "worker_class": _Worker, "silence_logs": logging.WARNING} if processes else {}
 
     def spec(threads: int, **resources: int) -> dict[str, Any]:
         return {
@@ -115,10 +125,10 @@ def local_cluster(
         COORDINATOR: spec(coordinator_threads, coordinator=1),
         **dict.fromkeys(range(workers), compute),
     }
-    encrypted = dask.config.get("distributed.comm.require-encryption")
-    wire = {"protocol": "tls://" if encrypted else "tcp://", "host": "127.0.0.1"}
     address = wire if processes else {"protocol": "inproc://"}
-    scheduler = {"cls": Scheduler, "options": {**address, "dashboard_address": dashboard_address}}
+    # Dask would serve a dashboard whose address is only a port on all interfaces.
+    dashboard = f"{host}{dashboard_address}" if dashboard_address.startswith(":") else dashboard_address
+    scheduler = {"cls": Scheduler, "options": {**address, "dashboard_address": dashboard}}
     return _Cluster(
         scheduler=scheduler, workers=specs, worker=compute, asynchronous=asynchronous, silence_logs=logging.WARNING
     )
