@@ -130,8 +130,8 @@ def left_over(client: Client) -> Any:
         time.sleep(0.05)
 
 
-# Time for a snapshot whenever one was asked for; the drivers of jobs have the settings from where the cluster was started.
-OFTEN = {"dasksvm.snapshot-share": 1e9, "dasksvm.worker-timeout": "30s"}
+# The drivers of jobs have the settings from where the cluster was started.
+OFTEN = {"dasksvm.worker-timeout": "30s"}
 
 
 def quick(**settings: Any) -> Any:
