@@ -136,7 +136,7 @@ def snapshots_in(folder: Path) -> list[Name]:
 
 
 class WriteTime:
-    """Predicts the seconds that a snapshot takes: a fixed time for each file, such as that of a network, and a time for each byte.
+    """Predicts the seconds that a snapshot takes: a fixed time for each file, as a network needs, and a time for each byte.
 
     Both are fitted to the newest snapshots by least squares.
     """

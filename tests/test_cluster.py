@@ -18,6 +18,7 @@ from dasksvm import Dataset, HeldOut, train
 from dasksvm.data import stored
 from dasksvm.runtime import CoordinatorLost, coordinator, local_cluster, workers_of
 from dasksvm.runtime.coordinator import Coordinator
+from dasksvm.runtime.train import connected
 from dasksvm.snapshots import Snapshots
 from dasksvm.solver import lasvm
 from tests.clusters import cluster, compute_workers, digest, history, left_over, noisy, quick, solver, wait_for
@@ -250,6 +251,25 @@ def test_address_as_client(data, alone):
         model = solver(client=client.scheduler.address).fit(data)
         assert digest(model) == digest(alone)
         assert clone(model).client == client.scheduler.address
+
+
+@pytest.mark.parametrize("address", ["tls://127.0.0.1:1", "tcp://127.0.0.1:1"])
+def test_a_scheduler_that_is_not_reached_leaves_no_client(address):
+    """What is left would be closed by the garbage collector, which hangs if that is while another client is being closed."""
+
+    def alive():
+        loops = {thread for thread in threading.enumerate() if thread.name == "IO loop"}
+        clients = {client.id for client in gc.get_objects() if isinstance(client, Client) and client.status != "closed"}
+        return loops, clients
+
+    before = alive()
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
+        pytest.raises(ConnectionError, match="was not reached"),
+        connected(address),
+    ):
+        pass
+    assert alive() == before
 
 
 def test_what_is_missing_is_said_before_the_run(data):

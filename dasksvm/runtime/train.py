@@ -63,15 +63,33 @@ def opened(workers: int, scheduler: str | None, scheduler_file: str | None) -> I
         with _reached(scheduler, scheduler_file=scheduler_file) as client:
             yield client
     elif workers:
-        with local_cluster(workers) as cluster, Client(cluster, direct_to_workers=True) as client:
+        with local_cluster(workers) as cluster, _Client(cluster, direct_to_workers=True) as client:
             yield client
     else:
         yield None
 
 
+class _Client(Client):  # type: ignore[misc]
+    """A client of which nothing is left where its scheduler cannot be reached.
+
+    One of Dask's keeps its event loop then, and may be closed by the garbage collector much later. Where that strikes while the
+    same thread starts or stops the loop of another client, it waits for ever for a lock that its own thread holds.
+    """
+
+    def start(self, **options: Any) -> None:
+        """Connect to the scheduler."""
+        try:
+            super().start(**options)
+        except BaseException:
+            self.close()  # does nothing where Dask has closed it, but not its loop
+            if self._loop_runner.is_started():
+                self._loop_runner.stop()
+            raise
+
+
 def _reached(address: str | None, **options: Any) -> Client:
     try:
-        return Client(address, direct_to_workers=True, **options)
+        return _Client(address, direct_to_workers=True, **options)
     # A TypeError is what distributed has for tls:// without certificates.
     except (OSError, RuntimeError, TypeError) as error:
         raise ConnectionError(f"the scheduler was not reached: {error}") from error
