@@ -17,6 +17,7 @@ from sklearn.base import clone
 from dasksvm import Dataset, HeldOut, train
 from dasksvm.data import stored
 from dasksvm.runtime import CoordinatorLost, coordinator, local_cluster, workers_of
+from dasksvm.runtime.cluster import ask_scheduler
 from dasksvm.runtime.coordinator import Coordinator
 from dasksvm.runtime.train import connected
 from dasksvm.snapshots import Snapshots
@@ -237,12 +238,16 @@ def test_workers_are_known_while_the_client_asks_for_itself(monkeypatch):
     with cluster() as client:
         sync = client.sync
 
-        def overtaken(function, *arguments, **options):
-            answer = sync(function, *arguments, **options)
-            sync(client._update_scheduler_info)
-            return answer
+        def overtaken(asked):
+            def ask(*arguments, **options):
+                answer = asked(*arguments, **options)
+                sync(client._update_scheduler_info)
+                return answer
 
-        monkeypatch.setattr(client, "sync", overtaken)
+            return ask
+
+        monkeypatch.setattr(client, "sync", overtaken(sync))
+        monkeypatch.setattr("dasksvm.runtime.cluster.ask_scheduler", overtaken(ask_scheduler))
         assert len(workers_of(client)) == 3
 
 
@@ -280,7 +285,12 @@ def test_what_is_missing_is_said_before_the_run(data):
 
     cases = [({}, "no workers"), ({"compute": 1}, "'coordinator'"), ({"coordinator": 1}, "'compute'")]
     for resources, message in cases:
-        with quick(), only(**resources) as made, Client(made) as client, pytest.raises(RuntimeError, match=message):
+        with (
+            quick(**{"dasksvm.worker-timeout": "1s"}),
+            only(**resources) as made,
+            Client(made) as client,
+            pytest.raises(RuntimeError, match=message),
+        ):
             solver(client=client).fit(data)
 
 
