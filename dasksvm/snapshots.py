@@ -52,10 +52,10 @@ class Pace:
     every : float
         Seconds from the beginning of one snapshot to the beginning of the next, at least.
     share : float
-        Of the time of the run that snapshots may take: the next one waits until it, too, fits in. Without limit where the user
+        Of the time of the run that all snapshots may take: the next one waits until it fits into that. Infinite where the user
         has said how often.
     wait : float
-        Seconds after the end of a snapshot that the share can put off the next one, at most.
+        Seconds after the end of a snapshot for which the share can put off the next one, at most.
     """
 
     every: float
