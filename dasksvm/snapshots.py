@@ -6,7 +6,9 @@ begin in one folder at once one is the other's successor too.
 """
 
 import json
+import math
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -26,8 +28,12 @@ KIND, VERSION = "dasksvm-snapshot", 1
 NAME = re.compile(r"snapshot-(\d{4,})-(\d{6,})")
 CLAIM = re.compile(r"executor-(\d{4,})")
 KEPT = 3
-# Bytes a second that the first is guessed to be written with.
+# Bytes a second that are assumed to be written until snapshots of different sizes show how fast the storage is.
 SPEED = 2e8
+# Snapshots from which the time of the next one is predicted: the newest, because storage can become slower or faster.
+RECENT = 8
+# Their sizes must differ by this factor to tell the time for each byte from the time for each file.
+APART = 1.5
 # Labels that tell one data set from another.
 COMPARED = 4096
 # The array that holds what `history_` has, as JSON.
@@ -38,6 +44,26 @@ Name = tuple[int, int]
 
 
 @dataclass(frozen=True)
+class Pace:
+    """How often a snapshot is written.
+
+    Attributes
+    ----------
+    every : float
+        Seconds from the beginning of one snapshot to the beginning of the next, at least.
+    share : float
+        Of the time of the run that all snapshots may take: the next one waits until it fits into that. Infinite where the user
+        has said how often.
+    wait : float
+        Seconds after the end of a snapshot for which the share can put off the next one, at most.
+    """
+
+    every: float
+    share: float = math.inf
+    wait: float = 0.0
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """Where and how often a run is kept.
 
@@ -45,10 +71,7 @@ class Checkpoint:
     ----------
     folder : str
         On storage that the coordinator's worker, and one that replaces it, can reach.
-    every : float
-        Seconds between two snapshots, at least.
-    share : float
-        Of the time of the run, they take so much at most.
+    pace : Pace
     resume : bool
         Whether to go on from what is there; if not, nothing may be there.
     run : dict of str to str
@@ -58,8 +81,7 @@ class Checkpoint:
     """
 
     folder: str
-    every: float
-    share: float
+    pace: Pace
     resume: bool
     run: dict[str, str]
     seeded: bool
@@ -113,6 +135,36 @@ def snapshots_in(folder: Path) -> list[Name]:
     return sorted((int(match[1]), int(match[2])) for match in found if match)
 
 
+class WriteTime:
+    """Predicts the seconds that a snapshot takes: a fixed time for each file, as a network needs, and a time for each byte.
+
+    Both are fitted to the newest snapshots by least squares.
+    """
+
+    def __init__(self) -> None:
+        self._written: deque[tuple[float, float]] = deque(maxlen=RECENT)
+
+    def learn(self, size: int, seconds: float) -> None:
+        """Take in that a snapshot of so many bytes took so long."""
+        self._written.append((float(size), seconds))
+
+    def predict(self, size: int) -> float:
+        """Tell how long one of so many bytes will take."""
+        if not self._written:
+            return size / SPEED
+        sizes, times = np.array(self._written).T
+        mean_size, mean_time = sizes.mean(), times.mean()
+        if sizes.max() >= APART * sizes.min():
+            from_mean = sizes - mean_size
+            each_byte = max(from_mean @ times / (from_mean @ from_mean), 0.0)
+            if each_byte * mean_size > mean_time:  # the time for each file would be negative
+                each_byte = sizes @ times / (sizes @ sizes)
+        else:
+            each_byte = min(1 / SPEED, mean_time / mean_size)
+        each_file = max(mean_time - each_byte * mean_size, 0.0)
+        return float(each_file + each_byte * size)
+
+
 class Snapshots:
     """The snapshots of a run, as one executor sees them.
 
@@ -125,8 +177,11 @@ class Snapshots:
         self.checkpoint = checkpoint
         self.folder = Path(checkpoint.folder)
         self._epoch, self._number = 1, 0
-        self._last = self._spent = self._not_before = 0.0
-        self._speed = SPEED
+        # On the clock of the run: when the last snapshot began and ended. All of this executor's together took `_spent` seconds.
+        self._began = self._ended = self._spent = 0.0
+        # No look at the size of the state before this.
+        self._not_before = 0.0
+        self._write_time = WriteTime()
         self._applied = -1
 
     def begin(self, fresh: Learner) -> tuple[Learner, Memo | None, list[str]]:
@@ -166,7 +221,7 @@ class Snapshots:
             except UNREADABLE as error:
                 bad.append(f"the snapshot {self._path(name)} cannot be used: {error}")
                 continue
-            self._last = memo.seconds
+            self._began = self._ended = memo.seconds
             return learner, memo, [*claimed, *bad]
         if bad:
             raise ValueError(f"{'; '.join(bad)}. Without snapshots in {self.folder} the run begins anew.")
@@ -199,16 +254,17 @@ class Snapshots:
         """Tell whether it is time for another, `seconds` after the run began; one that will be stopped may go on later."""
         if learner.stopped or stop:
             return not learner.stopped
-        if learner.applied == self._applied or seconds < max(self._last + self.checkpoint.every, self._not_before):
+        pace = self.checkpoint.pace
+        if learner.applied == self._applied or seconds < max(self._began + pace.every, self._not_before):
             return False
-        size = sum(value.nbytes for value in snapshot.view(learner).values() if isinstance(value, np.ndarray))
-        self._not_before = (self._spent + size / self._speed) / self.checkpoint.share
+        taking = self._write_time.predict(_size(snapshot.view(learner)))
+        self._not_before = min((self._spent + taking) / pace.share, self._ended + pace.wait)
         return seconds >= self._not_before
 
     def write(self, learner: Learner, memo: Memo) -> str | None:
         """Write a snapshot between two calls of the learner; say what the user should know, if it could not be written."""
         start = perf_counter()
-        self._last, self._applied = memo.seconds, learner.applied
+        self._began, self._applied = memo.seconds, learner.applied
         state = snapshot.view(learner)
         arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
         scalars = {name: _plain(value) for name, value in state.items() if name not in arrays}
@@ -221,7 +277,6 @@ class Snapshots:
             if self._claimed() > self._epoch:
                 return f"another executor goes on with the run in {self.folder}: this one keeps no more snapshots."
             arrayfile.write(path, KIND, VERSION, about, arrays)
-            size = path.stat().st_size
             for name in [name for name in snapshots_in(self.folder) if name <= (self._epoch, self._number)][:-KEPT]:
                 self._path(name).unlink(missing_ok=True)
         except OSError as error:
@@ -229,7 +284,8 @@ class Snapshots:
         finally:
             taken = perf_counter() - start
             self._spent += taken
-        self._speed = max(size, 1) / max(taken, 1e-6)
+            self._ended = self._began + taken
+        self._write_time.learn(_size(state), taken)
         return None
 
     def _read(self, name: Name, settings: Settings) -> tuple[Learner, Memo]:
@@ -251,6 +307,11 @@ class Snapshots:
 
 class AnotherRun(RuntimeError):
     """The snapshots in a folder are another run's."""
+
+
+def _size(state: dict[str, Any]) -> int:
+    """Bytes of the arrays of a state."""
+    return sum(value.nbytes for value in state.values() if isinstance(value, np.ndarray))
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import dask.config
 from distributed import Client
 
 from dasksvm import Dataset, LaSVC, arrayfile, train
@@ -61,7 +60,7 @@ class Killer:
         return False
 
 
-def measure(data: Dataset, estimator: LaSVC, loss: str, every: float, share: float) -> dict[str, Any]:
+def measure(data: Dataset, estimator: LaSVC, loss: str, every: float) -> dict[str, Any]:
     """Train on a new, warm cluster, with a loss in the middle."""
     total = len(data) * estimator.epochs
     with (
@@ -74,8 +73,7 @@ def measure(data: Dataset, estimator: LaSVC, loss: str, every: float, share: flo
         kept = Path(folder) / "kept"
         killer = Killer(client, loss, total // 2, kept)
         start = time.perf_counter()
-        with dask.config.set({"dasksvm.snapshot-share": share}):
-            run = train(data, estimator, client=client, checkpoint=kept, every=every, callbacks=[killer])
+        run = train(data, estimator, client=client, checkpoint=kept, every=every, callbacks=[killer])
         seconds = time.perf_counter() - start
         sizes = [path.stat().st_size / 1e6 for path in kept.glob("snapshot-*")]
     return {
@@ -95,17 +93,14 @@ def measure(data: Dataset, estimator: LaSVC, loss: str, every: float, share: flo
 @click.option("--store", type=click.Path(path_type=Path), default=Path("runs/zarr"), show_default=True)
 @click.option("--epochs", default=4, show_default=True)
 @click.option("--every", default=5.0, show_default=True, help="Seconds between snapshots.")
-@click.option(
-    "--share", default=0.02, show_default=True, help="Of the time, for snapshots; a run of seconds needs more."
-)
 @click.option("--repeats", default=3, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/losses.jsonl"), show_default=True)
-def main(task: str, data: Path, store: Path, epochs: int, every: float, share: float, repeats: int, out: Path) -> None:
+def main(task: str, data: Path, store: Path, epochs: int, every: float, repeats: int, out: Path) -> None:
     """Compare trainings that lose nobody, a compute worker, or the coordinator's."""
     zarr, parameters = stored(load(task, data), store)
     estimator = LaSVC(random_state=0, epochs=epochs, **parameters)
     for loss in LOSSES:
-        found = [measure(zarr, estimator, loss, every, share) for _ in range(repeats)]
+        found = [measure(zarr, estimator, loss, every) for _ in range(repeats)]
         for row in found:
             write(
                 out,
@@ -114,7 +109,6 @@ def main(task: str, data: Path, store: Path, epochs: int, every: float, share: f
                     "task": task,
                     "epochs": epochs,
                     "every": every,
-                    "share": share,
                     **row,
                     **environment(),
                 },

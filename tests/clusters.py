@@ -3,6 +3,8 @@
 import hashlib
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -130,11 +132,35 @@ def left_over(client: Client) -> Any:
         time.sleep(0.05)
 
 
-# Time for a snapshot whenever one was asked for; the drivers of jobs have the settings from where the cluster was started.
-OFTEN = {"dasksvm.snapshot-share": 1e9, "dasksvm.worker-timeout": "30s"}
-
-
 def quick(**settings: Any) -> Any:
     """Settings for tests that wait for something to be late."""
-    values = {"dasksvm.late-after": "300ms", "dasksvm.worker-timeout": "1s"}
-    return dask.config.set(values | settings)
+    return dask.config.set({"dasksvm.late-after": "300ms"} | settings)
+
+
+class Processes:
+    """A scheduler and two workers, started as a user would."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "scheduler.json"
+        options = ["--scheduler-file", str(self.file)]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        environment = os.environ | {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false"}
+
+        def start(*arguments: str) -> subprocess.Popen[bytes]:
+            command = [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:], *options]
+            return subprocess.Popen(command, env=environment, **quiet)
+
+        self.scheduler = start("dask_scheduler", "--port", "0", "--dashboard-address", ":0")
+        roles = ["coordinator=1", "compute=1"]
+        self.workers = [
+            start("dask_worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", "--resources", role)
+            for role in roles
+        ]
+        while not self.file.exists():
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        for process in (self.scheduler, *self.workers):
+            process.kill()
+        for process in (self.scheduler, *self.workers):
+            process.wait(20)

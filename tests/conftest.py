@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dasksvm import SMOSVC, LaSVC
-from tests.clusters import OFTEN, cluster, noisy, quick, recovered, solver
+from tests.clusters import Processes, cluster, noisy, quick, recovered, solver
 
 # How long an example takes is the machine's business.
 hypothesis.settings.register_profile("dasksvm", deadline=None)
@@ -64,7 +64,7 @@ def alone(data):
 @pytest.fixture(scope="module")
 def processes():
     """A cluster of separate processes, which the tests of a module may kill."""
-    with quick(**OFTEN), cluster(2, processes=True) as client:
+    with quick(), cluster(2, processes=True) as client:
         yield client
 
 
@@ -72,3 +72,18 @@ def processes():
 def client(processes):
     """Its client, once all that were killed are there again."""
     return recovered(processes, 3)
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def one():
+        folder = tmp_path / f"cluster-{len(started)}"
+        folder.mkdir()
+        started.append(Processes(folder))
+        return started[-1]
+
+    yield one
+    for processes in started:
+        processes.stop()

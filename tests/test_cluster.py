@@ -17,7 +17,9 @@ from sklearn.base import clone
 from dasksvm import Dataset, HeldOut, train
 from dasksvm.data import stored
 from dasksvm.runtime import CoordinatorLost, coordinator, local_cluster, workers_of
+from dasksvm.runtime.cluster import ask_scheduler
 from dasksvm.runtime.coordinator import Coordinator
+from dasksvm.runtime.train import connected
 from dasksvm.snapshots import Snapshots
 from dasksvm.solver import lasvm
 from tests.clusters import cluster, compute_workers, digest, history, left_over, noisy, quick, solver, wait_for
@@ -236,12 +238,16 @@ def test_workers_are_known_while_the_client_asks_for_itself(monkeypatch):
     with cluster() as client:
         sync = client.sync
 
-        def overtaken(function, *arguments, **options):
-            answer = sync(function, *arguments, **options)
-            sync(client._update_scheduler_info)
-            return answer
+        def overtaken(asked):
+            def ask(*arguments, **options):
+                answer = asked(*arguments, **options)
+                sync(client._update_scheduler_info)
+                return answer
 
-        monkeypatch.setattr(client, "sync", overtaken)
+            return ask
+
+        monkeypatch.setattr(client, "sync", overtaken(sync))
+        monkeypatch.setattr("dasksvm.runtime.cluster.ask_scheduler", overtaken(ask_scheduler))
         assert len(workers_of(client)) == 3
 
 
@@ -252,6 +258,25 @@ def test_address_as_client(data, alone):
         assert clone(model).client == client.scheduler.address
 
 
+@pytest.mark.parametrize("address", ["tls://127.0.0.1:1", "tcp://127.0.0.1:1"])
+def test_a_scheduler_that_is_not_reached_leaves_no_client(address):
+    """What is left would be closed by the garbage collector, which hangs if that is while another client is being closed."""
+
+    def alive():
+        loops = {thread for thread in threading.enumerate() if thread.name == "IO loop"}
+        clients = {client.id for client in gc.get_objects() if isinstance(client, Client) and client.status != "closed"}
+        return loops, clients
+
+    before = alive()
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
+        pytest.raises(ConnectionError, match="was not reached"),
+        connected(address),
+    ):
+        pass
+    assert alive() == before
+
+
 def test_what_is_missing_is_said_before_the_run(data):
     def only(**resources):
         spec = {"cls": Worker, "options": {"resources": resources, "nthreads": 1}}
@@ -260,7 +285,12 @@ def test_what_is_missing_is_said_before_the_run(data):
 
     cases = [({}, "no workers"), ({"compute": 1}, "'coordinator'"), ({"coordinator": 1}, "'compute'")]
     for resources, message in cases:
-        with quick(), only(**resources) as made, Client(made) as client, pytest.raises(RuntimeError, match=message):
+        with (
+            quick(**{"dasksvm.worker-timeout": "1s"}),
+            only(**resources) as made,
+            Client(made) as client,
+            pytest.raises(RuntimeError, match=message),
+        ):
             solver(client=client).fit(data)
 
 

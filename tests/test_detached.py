@@ -13,7 +13,6 @@ import dasksvm
 from dasksvm import train
 from dasksvm.runtime import JobLost
 from tests.clusters import (
-    OFTEN,
     cluster,
     compute_workers,
     coordinator_worker,
@@ -132,7 +131,7 @@ def test_the_worker_that_has_the_result_killed(client, data, expected, tmp_path)
 def test_more_losses_than_allowed(data, tmp_path):
     """A job that comes further each time is not given up."""
     with (
-        quick(**OFTEN | {"distributed.scheduler.allowed-failures": 1}),
+        quick(**{"distributed.scheduler.allowed-failures": 1}),
         cluster(1, processes=True) as client,
     ):
         longer = solver(epochs=3)
@@ -150,7 +149,7 @@ def test_more_losses_than_allowed(data, tmp_path):
 
 def test_a_job_that_was_given_up_goes_on_as_another(data, expected, tmp_path):
     with (
-        quick(**OFTEN | {"distributed.scheduler.allowed-failures": 0}),
+        quick(**{"distributed.scheduler.allowed-failures": 0}),
         cluster(1, processes=True) as client,
     ):
         job = dasksvm.submit(data, solver(), client=client, checkpoint=tmp_path, every=0.2)

@@ -19,7 +19,6 @@ from tests.clusters import (
     history,
     left_over,
     noisy,
-    quick,
     sabotage,
     send,
     solver,
@@ -112,8 +111,7 @@ def test_coordinator_worker_killed(client, data, alone, caplog):
             killed.append(send(client, coordinator_worker(client), signal.SIGKILL))
         return False
 
-    with quick(**{"dasksvm.worker-timeout": "30s"}):
-        run = train(data, solver(), client=client, callbacks=[kill])
+    run = train(data, solver(), client=client, callbacks=[kill])
     assert killed
     assert digest(run.estimator) == digest(alone)
     assert history(run.estimator) == history(alone)
@@ -146,8 +144,7 @@ def test_coordinator_worker_closed(client, data, alone, caplog):
             closing[0].start()
         return False
 
-    with quick(**{"dasksvm.worker-timeout": "30s"}):
-        run = train(data, solver(), client=client, callbacks=[close])
+    run = train(data, solver(), client=client, callbacks=[close])
     closing[0].join()
     assert "begins again" in caplog.text
     assert digest(run.estimator) == digest(alone)

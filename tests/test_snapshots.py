@@ -3,13 +3,17 @@
 import errno
 import os
 import shutil
+from itertools import pairwise
+from types import SimpleNamespace
 
 import dask.config
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from dasksvm import SMOSVC, GapSVC, HeldOut, LaSVC, MulticlassSVC, TrackingSVC, arrayfile, train
-from dasksvm.snapshots import AnotherRun, snapshots_in
+from dasksvm import SMOSVC, GapSVC, HeldOut, LaSVC, MulticlassSVC, TrackingSVC, arrayfile, submit, train
+from dasksvm.cli import main
+from dasksvm.snapshots import AnotherRun, Checkpoint, Memo, Pace, Snapshots, WriteTime, snapshots_in
 from tests.clusters import cluster, digest, history, noisy, solver
 
 SOLVERS = {
@@ -41,11 +45,9 @@ def small(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def always(monkeypatch):
-    """Time for a snapshot after every result, or every few on a cluster."""
+def short_turns(monkeypatch):
+    """On a cluster, time for a snapshot after every few results."""
     monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
-    with dask.config.set({"dasksvm.snapshot-share": 1e9}):
-        yield
 
 
 def killed_after(results):
@@ -262,10 +264,115 @@ def test_a_full_disk_does_not_end_the_run(data, tmp_path, alone, monkeypatch):
 
 
 def test_snapshots_keep_to_their_share_of_the_time(data, tmp_path):
-    with dask.config.set({"dasksvm.snapshot-share": 1e-6}):
-        run = train(data, solver(), checkpoint=tmp_path, every=0)
+    with dask.config.set({"dasksvm.snapshot-every": 0, "dasksvm.snapshot-share": 1e-6}):
+        run = train(data, solver(), checkpoint=tmp_path)
     assert not snapshots_in(tmp_path)
     assert run.timings.keeping == 0
+
+
+@pytest.mark.parametrize("how", ["train", "command line", "submit"])
+def test_what_the_user_says_of_every_comes_before_the_share(data, tmp_path, how, monkeypatch):
+    kept, keep = [], Snapshots.write
+
+    def counted(self, learner, memo):
+        kept.append(memo)
+        return keep(self, learner, memo)
+
+    monkeypatch.setattr(Snapshots, "write", counted)
+    folder = tmp_path / "kept"
+    with dask.config.set({"dasksvm.snapshot-share": 1e-6}):
+        if how == "train":
+            train(data, solver(), checkpoint=folder, every=1e-3)
+        elif how == "command line":
+            options = ["--checkpoint", str(folder), "--every", "1ms", "--c", "3", "-q"]
+            done = CliRunner().invoke(main, ["train", data.path, str(tmp_path / "model"), *options])
+            assert done.exit_code == 0, done.output
+        else:
+            with cluster(1) as client:
+                job = submit(data, solver(), client=client, checkpoint=folder, every=1e-3)
+                assert job.attach(()).state == "done"
+    assert len(kept) > 3
+
+
+class Storage:
+    """Snapshots with a clock and a storage of their own: how long a run of a state's size waits for its next snapshot."""
+
+    def __init__(self, monkeypatch, folder, pace, seconds_of):
+        self.now, self.size, self.times = 0.0, 1, []
+        self.learner = SimpleNamespace(stopped=False, applied=0, settings=SimpleNamespace(seed=0))
+        monkeypatch.setattr("dasksvm.snapshots.perf_counter", lambda: self.now)
+        monkeypatch.setattr(
+            "dasksvm.snapshots.snapshot.view", lambda _: {"rows": np.broadcast_to(np.uint8(0), self.size)}
+        )
+
+        def write(path, kind, version, about, arrays):
+            self.now += seconds_of(self.size)
+
+        monkeypatch.setattr("dasksvm.snapshots.arrayfile.write", write)
+        self.snapshots = Snapshots(Checkpoint(str(folder), pace, False, {}, True))
+        self.snapshots.begin(self.learner)
+
+    def run(self, seconds, size, step=0.5):
+        """Go on for a while, with a state of so many bytes; give the times at which snapshots were begun and ended."""
+        self.size, end, times = size, self.now + seconds, []
+        while self.now < end:
+            self.now += step
+            self.learner.applied += 1
+            if self.snapshots.due(self.learner, self.now):
+                began = self.now
+                assert self.snapshots.write(self.learner, Memo([], 0, began)) is None
+                times.append((began, self.now))
+        return times
+
+
+DEFAULT = Pace(30.0, 0.02, 600.0)
+
+
+def test_a_small_slow_snapshot_does_not_suppress_the_later_ones(monkeypatch, tmp_path):
+    """The first takes 3.7 s for 0.4 MB, because the storage takes its time for each file; it writes 100 MB a second."""
+    storage = Storage(monkeypatch, tmp_path, DEFAULT, lambda size: 3.7 + size / 1e8)
+    assert len(storage.run(40, 400_000)) == 1
+    times = storage.run(4 * 3600, 40_000_000)
+    began = [began for began, _ in times]
+    assert began[0] < 600
+    assert max(np.diff(began)) < 300
+    # They keep to their share all the same.
+    assert sum(end - began for began, end in times) + 3.7 <= 0.0201 * storage.now
+
+
+def test_what_is_said_of_every_is_honoured_on_slow_storage(monkeypatch, tmp_path):
+    storage = Storage(monkeypatch, tmp_path, Pace(1.0), lambda size: 3.7)
+    times = storage.run(60, 400_000)
+    assert len(times) >= 12
+
+
+def test_the_wait_for_a_large_snapshot_on_slow_storage_is_bounded(monkeypatch, tmp_path):
+    """A gigabyte at 4 MB/s takes 250 s; at a share of 2 % it would come once in 3.5 hours."""
+    storage = Storage(monkeypatch, tmp_path, DEFAULT, lambda size: size / 4e6)
+    times = storage.run(8 * 3600, 1_000_000_000)
+    assert times[0][0] <= 601
+    lost = [then - end for (_, end), (then, _) in pairwise(times)]
+    assert max(lost) <= 601
+    assert len(lost) > 20
+
+
+def test_the_time_of_a_snapshot_is_predicted_from_files_and_bytes():
+    written = WriteTime()
+    assert written.predict(200_000_000) == pytest.approx(1.0)
+    # One slow small file says nothing of the time for each byte.
+    written.learn(400_000, 3.7)
+    assert written.predict(400_000) == pytest.approx(3.7)
+    assert written.predict(1_000_000_000) == pytest.approx(8.7, abs=0.1)
+    written.learn(100_000_000, 3.6 + 25.0)
+    assert written.predict(1_000_000_000) == pytest.approx(3.6 + 250, rel=0.01)
+    # It follows the storage: here one that is faster now.
+    for size in (1e6, 1e8, 1e9, 1e6, 1e8, 1e9, 2e6, 2e8):
+        written.learn(int(size), 0.1 + size / 1e9)
+    assert written.predict(500_000_000) == pytest.approx(0.6)
+    # Noise does not become a negative time.
+    for size, seconds in ((1e6, 5.0), (1e9, 1.0)) * 4:
+        written.learn(int(size), seconds)
+    assert 0 < written.predict(10**12) < 10
 
 
 def test_an_executor_that_was_thought_lost_does_not_stand_in_the_way(data, tmp_path):

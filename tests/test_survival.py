@@ -5,8 +5,6 @@ import os
 import random
 import resource
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -21,7 +19,6 @@ from dasksvm.runtime import train as driver
 from dasksvm.runtime.attending import Attendant, attendant
 from dasksvm.snapshots import snapshots_in
 from tests.clusters import (
-    OFTEN,
     cluster,
     compute_workers,
     coordinator_worker,
@@ -207,53 +204,9 @@ def test_compute_worker_killed_in_other_solvers(client, data, solver_name):
     assert history(run.estimator) == history(whole.estimator)
 
 
-class Processes:
-    """A scheduler and two workers, started as a user would."""
-
-    def __init__(self, folder):
-        self.file = folder / "scheduler.json"
-        options = ["--scheduler-file", str(self.file)]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        environment = os.environ | {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false"}
-
-        def start(*arguments):
-            command = [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:], *options]
-            return subprocess.Popen(command, env=environment, **quiet)
-
-        self.scheduler = start("dask_scheduler", "--port", "0", "--dashboard-address", ":0")
-        roles = ["coordinator=1", "compute=1"]
-        self.workers = [
-            start("dask_worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", "--resources", role)
-            for role in roles
-        ]
-        while not self.file.exists():
-            time.sleep(0.05)
-
-    def stop(self):
-        for process in (self.scheduler, *self.workers):
-            process.kill()
-        for process in (self.scheduler, *self.workers):
-            process.wait(20)
-
-
-@pytest.fixture
-def start(tmp_path):
-    started = []
-
-    def one():
-        folder = tmp_path / f"cluster-{len(started)}"
-        folder.mkdir()
-        started.append(Processes(folder))
-        return started[-1]
-
-    yield one
-    for processes in started:
-        processes.stop()
-
-
 def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_path, alone, begun):
     first = start()
-    with quick(**OFTEN, **{"distributed.comm.timeouts.connect": "5s"}):
+    with quick(**{"distributed.comm.timeouts.connect": "5s"}):
         client = Client(scheduler_file=str(first.file), direct_to_workers=True, set_as_default=False)
         client.wait_for_workers(2)
         kept = tmp_path / "kept"
@@ -284,7 +237,7 @@ def test_fifty_kills_at_random(tmp_path):
             except Exception:  # a worker that has just gone, or none at all
                 continue
 
-    with quick(**OFTEN), cluster(3, processes=True) as client:
+    with quick(), cluster(3, processes=True) as client:
         thread = threading.Thread(target=assassin, args=(client,))
         thread.start()
 

@@ -36,7 +36,8 @@ def cluster_options(command: Command) -> Command:
 def snapshot_options(command: Command) -> Command:
     """Add the options that say where snapshots of a run go: `checkpoint`, `every`, `resume`, as `snapshots` takes them."""
     command = click.option("--resume", is_flag=True, help="Go on from the newest snapshot, if there is one.")(command)
-    command = click.option("--every", type=Seconds(), help="Time between two snapshots: 30s, 5 min, seconds.")(command)
+    often = "Time from one snapshot to the next: 30s, 5 min, seconds; if not given, 30s, or more where they take long."
+    command = click.option("--every", type=Seconds(), help=often)(command)
     told = "Folder for snapshots of the run; on a cluster one that its workers share."
     return click.option("--checkpoint", type=click.Path(file_okay=False), help=told)(command)
 

@@ -13,7 +13,7 @@ from dasksvm.callbacks import Watcher
 from dasksvm.data.sources import Examples
 from dasksvm.estimators.learned import LearnedClassifier
 from dasksvm.model import KernelModel
-from dasksvm.snapshots import Checkpoint, defined_by
+from dasksvm.snapshots import Checkpoint, Pace, defined_by
 from dasksvm.solver.settings import Settings
 from dasksvm.timings import Timings
 
@@ -64,8 +64,8 @@ def train(
         Folder for snapshots of the run, the newest three; on a cluster on storage that its workers share. A coordinator that
         is lost goes on from there.
     every : float, optional
-        Seconds between two snapshots, at least; `dasksvm.snapshot-every` if not given. They take 2 % of the time at most
-        (`dasksvm.snapshot-share`): one of many kernel rows comes later.
+        Seconds from one snapshot to the next, whatever share of the time they take. If not given, `dasksvm.snapshot-every`, or
+        more where they would take over 2 % of the time (`dasksvm.snapshot-share`), but at most `dasksvm.snapshot-wait`.
     resume : bool, default=False
         Whether to go on from the newest snapshot in the folder, on whatever number of workers, if there is one: the model is
         that of a run that was never interrupted. A run that `max_time` or a callback ended goes on from there. If False, there
@@ -98,6 +98,10 @@ def check_checkpoint(checkpoint: str | Path | None, every: float | None, resume:
 def _kept(
     folder: str, every: float | None, resume: bool, settings: Settings, examples: Examples, seeded: bool
 ) -> Checkpoint:
-    seconds = config.seconds_of("snapshot-every") if every is None else float(every)
-    share = float(config.get("snapshot-share"))
-    return Checkpoint(folder, seconds, share, resume, defined_by(settings, examples), seeded)
+    if every is None:
+        pace = Pace(
+            config.seconds_of("snapshot-every"), float(config.get("snapshot-share")), config.seconds_of("snapshot-wait")
+        )
+    else:
+        pace = Pace(float(every))
+    return Checkpoint(folder, pace, resume, defined_by(settings, examples), seeded)

@@ -1,6 +1,6 @@
 """Training on a Dask cluster: the one package that imports distributed."""
 
-from dasksvm.runtime.cluster import SchedulerLost, local_cluster, workers_of
+from dasksvm.runtime.cluster import SchedulerLost, WorkersLost, local_cluster, workers_of
 from dasksvm.runtime.driver import JobCancelled
 from dasksvm.runtime.job import Job, JobLost, JobStatus, UnknownJob, check_name, jobs, launch
 from dasksvm.runtime.line import CoordinatorLost
@@ -14,6 +14,7 @@ __all__ = [
     "JobStatus",
     "SchedulerLost",
     "UnknownJob",
+    "WorkersLost",
     "check_name",
     "connected",
     "jobs",

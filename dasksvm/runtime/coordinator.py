@@ -158,7 +158,7 @@ class Coordinator:
         return Report(
             entries,
             done,
-            starved=not done and not entries and not self._shown and self._dispatch.starved(),
+            waiting=not done and not entries and not self._shown and self._copying is None,
             error=error,
             warning=warning or (None if done else self._watch_memory()),
             timings=replace(self.timings, seconds=self._seconds),

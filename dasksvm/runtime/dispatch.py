@@ -14,7 +14,7 @@ from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
 from dasksvm.data.sources import DaskSource, Source
-from dasksvm.runtime.cluster import COMPUTE, SchedulerLost, workers_of
+from dasksvm.runtime.cluster import COMPUTE, SchedulerLost, ask_scheduler, workers_of
 from dasksvm.runtime.tasks import score_batches
 from dasksvm.runtime.wire import Options, Post, Scored
 from dasksvm.solver.features import Ints
@@ -42,6 +42,8 @@ PATIENCE = 120.0
 SUSPICION = 30.0
 WORKERS_REFRESH = 2.0
 STARVED_REFRESH = 0.2
+# Seconds that the solver waits for the scheduler to answer; it does without then.
+ANSWER = 5.0
 KEPT_BLOCKS = 3
 # Large results are fetched so many batches ahead; until then they stay where they were computed.
 FETCHED_AHEAD = 4
@@ -101,16 +103,15 @@ class Dispatch:
 
     def _others(self, age: float) -> dict[str, int]:
         """Threads of the workers for tiles, as they were known so many seconds ago or later."""
-        now = perf_counter()
-        if now - self._refreshed > age:
-            # Without a scheduler this worker ends soon; until then nothing is better known.
+        if perf_counter() - self._refreshed > age:
+            # Without a scheduler this worker ends soon; of a frozen one the driver tells. Until then nothing is better known.
             with suppress(SchedulerLost):
                 self._workers = {
                     address: about["nthreads"]
-                    for address, about in workers_of(self._client).items()
+                    for address, about in workers_of(self._client, ANSWER).items()
                     if (COMPUTE in about["resources"] if self.options.resources else address != self._own)
                 }
-            self._refreshed = now
+            self._refreshed = perf_counter()
         return self._workers
 
     def _where(self) -> dict[str, Any]:
@@ -234,11 +235,12 @@ class Dispatch:
             return
         keys = list(task.futures)
         if keys:
-            processing = self._client.processing()
-            holders = self._client.who_has(list(task.futures.values()))
-            late = {address for address, mine in processing.items() if set(mine) & set(keys)}
-            late.update(address for addresses in holders.values() for address in addresses)
-            self._suspects |= dict.fromkeys(late, perf_counter() + SUSPICION)
+            with suppress(SchedulerLost):
+                processing = ask_scheduler(self._client, "processing", ANSWER, workers=None)
+                holders = ask_scheduler(self._client, "who_has", ANSWER, keys=keys)
+                late = {address for address, mine in processing.items() if set(mine) & set(keys)}
+                late.update(address for addresses in holders.values() for address in addresses)
+                self._suspects |= dict.fromkeys(late, perf_counter() + SUSPICION)
         self._submit(task)
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from distributed import Client, get_client, get_worker, secede
 
 from dasksvm.runtime.attending import Attendant, attendant
+from dasksvm.runtime.cluster import ask_scheduler
 from dasksvm.solver.messages import Progress
 
 logger = logging.getLogger("dasksvm")
@@ -20,6 +21,8 @@ RECORDS = "dasksvm-jobs"
 # Seconds between two looks whether the job is cancelled, and between two events; of a long run the latter come more slowly,
 # so that the thousand that the scheduler keeps of a topic reach further back.
 LOOK, SLOWEST = 0.5, 5.0
+# Seconds that the scheduler has for what the job can do without.
+ANSWER = 30.0
 Event = dict[str, Any]
 # Gives the bytes of a model file, and whether the run was ended early.
 Work = Callable[["Driver"], tuple[bytes, bool]]
@@ -68,7 +71,7 @@ class Driver(Attendant):
 
     def __init__(self, client: Client, id: str) -> None:
         self.client, self.id = client, id
-        events = [event for _, event in client.get_events(name_of(id))]
+        events = [event for _, event in ask_scheduler(client, "events", topic=name_of(id))]
         self.again = bool(self._record().get("begun"))
         self.outcome = next((event["how"] for event in reversed(events) if event["kind"] == "ended"), None)
         self._furthest = max((event["steps"] for event in events if event["kind"] == "progress"), default=0)
@@ -84,12 +87,13 @@ class Driver(Attendant):
         """Add to what the job is; a record that was forgotten stays so."""
         self._heed()
         for name, value in facts.items():
-            self.client.set_metadata([RECORDS, self.id, "about", name], value)
+            ask_scheduler(self.client, "set_metadata", keys=[RECORDS, self.id, "about", name], value=value)
 
     def log(self, kind: str, **facts: Any) -> None:
         """Add an event; it has arrived when this returns."""
         self._number += 1
-        self.client.log_event(name_of(self.id), {"kind": kind, "number": self._number, **facts})
+        event = {"kind": kind, "number": self._number, **facts}
+        ask_scheduler(self.client, "log_event", topic=name_of(self.id), msg=event)
 
     @contextmanager
     def attending(self) -> Iterator[None]:
@@ -108,7 +112,7 @@ class Driver(Attendant):
             self._heed()
         if begun and not self._begun:
             self._begun = True
-            self.client.set_metadata([RECORDS, self.id, "begun"], True)
+            ask_scheduler(self.client, "set_metadata", keys=[RECORDS, self.id, "begun"], value=True)
 
     def note(self, text: str) -> None:
         """Add an event of a warning, for whoever attaches."""
@@ -147,7 +151,8 @@ class Driver(Attendant):
 
     def _record(self) -> dict[str, Any]:
         """Read the record; of a job that was forgotten as that of a cancelled one."""
-        found: dict[str, Any] | None = self.client.get_metadata([RECORDS, self.id], None)
+        keys = [RECORDS, self.id]
+        found: dict[str, Any] | None = ask_scheduler(self.client, "get_metadata", keys=keys, default=None)
         return {"cancelled": True} if found is None else found
 
     def _forgive(self) -> None:
@@ -163,7 +168,7 @@ class Driver(Attendant):
                 dask_scheduler.tasks[key].suspicious = 0
 
         try:
-            self.client.run_on_scheduler(forgive)
+            self.client.run_on_scheduler(forgive, callback_timeout=ANSWER)
         except Exception as error:  # the scheduler may forbid it
             logger.warning("the job %s will not survive many more lost workers: %s", self.id, error)
 

@@ -18,7 +18,7 @@ from distributed import Client, Future, KilledWorker, Variable
 from dasksvm.callbacks import ProgressLines, Watcher
 from dasksvm.model import KernelModel
 from dasksvm.modelfile import load
-from dasksvm.runtime.cluster import COORDINATOR, workers_of
+from dasksvm.runtime.cluster import COORDINATOR, ask_scheduler, workers_of
 from dasksvm.runtime.driver import RECORDS, Event, JobCancelled, Work, drive, name_of
 from dasksvm.runtime.placement import offering
 from dasksvm.runtime.train import connected
@@ -182,12 +182,12 @@ class Job:
 
     def _look(self, client: Client) -> tuple[JobStatus, list[Event]]:
         """Tell where the job stands, and its events, which are complete if it is over."""
-        record = client.get_metadata([RECORDS, self.id], None)
+        record = ask_scheduler(client, "get_metadata", keys=[RECORDS, self.id], default=None)
         if record is None:
             raise UnknownJob(f"the cluster has no job {self.id}.")
         key = name_of(self.id)
-        at = client.sync(client.scheduler.get_task_status, keys=[key])[key]
-        events = [event for _, event in client.get_events(key)]
+        at = ask_scheduler(client, "get_task_status", keys=[key])[key]
+        events = [event for _, event in ask_scheduler(client, "events", topic=key)]
         progress = next((event for event in reversed(events) if event["kind"] == "progress"), None)
         state, error = "running" if events else "queued", None
         if record.get("cancelled"):
@@ -211,7 +211,7 @@ def jobs(client: Any = None) -> list[Job]:
         As for `Job`.
     """
     with _client(client) as found:
-        records: dict[str, Any] = found.get_metadata([RECORDS], {})
+        records: dict[str, Any] = ask_scheduler(found, "get_metadata", keys=[RECORDS], default={})
     return [Job(id, client) for id, record in records.items() if record is not None]
 
 

@@ -13,7 +13,7 @@ from distributed.protocol import to_serialize
 
 from dasksvm import config
 from dasksvm.runtime.attending import attendant
-from dasksvm.runtime.cluster import workers_of
+from dasksvm.runtime.cluster import TELL_AFTER, workers_of
 
 # One that is alive says so within this, whatever it computes.
 SIGN_OF_LIFE = 10.0
@@ -91,8 +91,9 @@ class Line:
     def answer(self, asking: Callable[[], Any]) -> Any:
         """Ask, which fails at once if the loss is known, and wait."""
         patience = config.seconds_of("answer-timeout")
-        give_up = monotonic() + patience
-        asked = None
+        began = monotonic()
+        give_up = began + patience
+        asked, told = None, False
         while True:
             try:
                 if asked is None:
@@ -106,10 +107,22 @@ class Line:
             # A call, and an actor that is not there yet, may wait for ever for a worker that is gone.
             if self.address not in workers_of(self.client) or self.future.status not in ("pending", "finished"):
                 raise CoordinatorLost(f"its worker {self.address} is gone")
+            if monotonic() > began + TELL_AFTER and not told:
+                told = True
+                if not self._lives():
+                    attendant.get().note(
+                        f"{self._silence()}; after {patience:g} s another begins (dasksvm.answer-timeout)"
+                    )
             if monotonic() > give_up:
                 if not self._lives():
                     raise Silent(self.address, self.coordinator is not None)
                 give_up = monotonic() + patience
+
+    def _silence(self) -> str:
+        """Tell what is waited for where the coordinator gives no sign of life."""
+        if self.coordinator is None:
+            return f"waiting for {self.address} to start the coordinator of the run"
+        return f"waiting for the coordinator of the run on {self.address}, which gives no sign of life"
 
     def _lives(self) -> bool:
         if self.coordinator is None:

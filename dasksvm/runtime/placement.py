@@ -9,7 +9,7 @@ from distributed import Client, Future, Worker
 from dasksvm import config
 from dasksvm.data.sources import Examples
 from dasksvm.runtime.attending import attendant
-from dasksvm.runtime.cluster import COMPUTE, COORDINATOR, workers_of
+from dasksvm.runtime.cluster import COMPUTE, COORDINATOR, TELL_AFTER, WorkersLost, workers_of
 from dasksvm.runtime.coordinator import Coordinator
 from dasksvm.runtime.memory import check
 from dasksvm.runtime.wire import Options
@@ -32,18 +32,23 @@ def place(
 
     Raises
     ------
+    WorkersLost
+        When what is needed has not come within `dasksvm.worker-timeout`; it says what is missing.
     RuntimeError
-        When what is needed has not come within `dasksvm.worker-timeout`, or a worker has too little memory; it says what is
-        missing.
+        When a worker has too little memory.
     """
-    give_up = monotonic() + config.seconds_of("worker-timeout")
+    patience, began, told = config.seconds_of("worker-timeout"), monotonic(), False
     while True:
         workers = workers_of(client)
         missing = _missing(workers)
         if missing is None:
             break
-        if monotonic() > give_up:
-            raise RuntimeError(missing)
+        waited = monotonic() - began
+        if waited > patience:
+            raise WorkersLost(f"{missing} Waited for {patience:g} s (dasksvm.worker-timeout).")
+        if waited > TELL_AFTER and not told:
+            told = True
+            attendant.get().note(f"run {run} waits for workers, for up to {patience:g} s: {missing}")
         attendant.get().heed(begun=False)
         sleep(POLL)
     coordinators = offering(workers, COORDINATOR)
@@ -73,6 +78,13 @@ def place(
 def offering(workers: dict[str, Any], resource: str) -> list[str]:
     """Give the addresses of the workers that offer a resource."""
     return [address for address, about in workers.items() if about["resources"].get(resource, 0) >= 1]
+
+
+def tile_workers(workers: dict[str, Any], coordinator: str) -> list[str]:
+    """Give the addresses of the workers that compute the tiles of a run whose coordinator is on one of them."""
+    if offering(workers, COORDINATOR):
+        return offering(workers, COMPUTE)
+    return [address for address in workers if address != coordinator] or list(workers)
 
 
 def _missing(workers: dict[str, Any]) -> str | None:

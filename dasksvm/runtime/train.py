@@ -16,7 +16,8 @@ from dasksvm.callbacks import Watcher
 from dasksvm.data.sources import Examples
 from dasksvm.local import Looks
 from dasksvm.runtime.attending import attendant
-from dasksvm.runtime.cluster import SchedulerLost, local_cluster
+from dasksvm.runtime.cluster import SchedulerLost, SchedulerSilent, WorkersLost, local_cluster
+from dasksvm.runtime.lifesigns import TileWorkers
 from dasksvm.runtime.line import Arriving, CoordinatorLost, Line, Silent
 from dasksvm.runtime.placement import place
 from dasksvm.runtime.wire import Begun, Report, Turn
@@ -63,15 +64,33 @@ def opened(workers: int, scheduler: str | None, scheduler_file: str | None) -> I
         with _reached(scheduler, scheduler_file=scheduler_file) as client:
             yield client
     elif workers:
-        with local_cluster(workers) as cluster, Client(cluster, direct_to_workers=True) as client:
+        with local_cluster(workers) as cluster, _Client(cluster, direct_to_workers=True) as client:
             yield client
     else:
         yield None
 
 
+class _Client(Client):  # type: ignore[misc]
+    """A client of which nothing is left where its scheduler cannot be reached.
+
+    One of Dask's keeps its event loop then, and may be closed by the garbage collector much later. Where that strikes while the
+    same thread starts or stops the loop of another client, it waits for ever for a lock that its own thread holds.
+    """
+
+    def start(self, **options: Any) -> None:
+        """Connect to the scheduler."""
+        try:
+            super().start(**options)
+        except BaseException:
+            self.close()  # does nothing where Dask has closed it, but not its loop
+            if self._loop_runner.is_started():
+                self._loop_runner.stop()
+            raise
+
+
 def _reached(address: str | None, **options: Any) -> Client:
     try:
-        return Client(address, direct_to_workers=True, **options)
+        return _Client(address, direct_to_workers=True, **options)
     # A TypeError is what distributed has for tls:// without certificates.
     except (OSError, RuntimeError, TypeError) as error:
         raise ConnectionError(f"the scheduler was not reached: {error}") from error
@@ -113,6 +132,10 @@ def run(
             fresh = learner if attempt == 0 else snapshot.restore(learner.settings, before)
             ended, timings = _attempt(client, f"{name}-{attempt}", fresh, examples, audience, checkpoint, avoid)
             return ended, replace(timings, seconds=audience.seconds())
+        except WorkersLost as lost:
+            raise WorkersLost(f"{lost} {_resumption(checkpoint)}") from lost
+        except SchedulerSilent as lost:
+            raise SchedulerSilent(f"{lost} {_resumption(checkpoint)}") from lost
         except (SchedulerLost, ClosedClientError) as lost:
             raise _without(address, checkpoint) from lost
         except CoordinatorLost as lost:
@@ -131,8 +154,17 @@ def run(
 
 
 def _without(address: str, checkpoint: Checkpoint | None) -> SchedulerLost:
-    kept = "" if checkpoint is None else f" The run can be resumed from {checkpoint.folder} on another."
-    return SchedulerLost(f"the scheduler {address} is lost.{kept}")
+    return SchedulerLost(f"the scheduler {address} is lost. {_resumption(checkpoint)}")
+
+
+def _resumption(checkpoint: Checkpoint | None) -> str:
+    """Tell how a run that ends with an error of the cluster is taken up again."""
+    if checkpoint is None:
+        return "The run kept no snapshots (checkpoint=, --checkpoint): it has to be started again."
+    return (
+        f"The run can be resumed from {checkpoint.folder}, on this cluster or another: give the same checkpoint and "
+        "resume=True (--resume)."
+    )
 
 
 class _Audience:
@@ -202,6 +234,7 @@ def _attempt(
     attending = attendant.get()
     future, address = place(client, name, learner, examples, copies=bool(audience.every), avoid=avoid)
     line = Line(client, future, address)
+    tile_workers = TileWorkers(client, name, address)
     try:
         line.coordinator = line.answer(lambda: Arriving(client, future))
         begun: Begun = line.ask("begin", learner, examples, audience.every, checkpoint)
@@ -210,7 +243,7 @@ def _attempt(
         for text in begun.warnings:
             attending.warn(text)
         audience.begin(begun)
-        keep = starved = False
+        keep = False
         for number in count():
             attending.heed(begun=True)
             memo = audience.memo() if keep and checkpoint is not None else None
@@ -218,15 +251,13 @@ def _attempt(
             report: Report = line.ask("advance", turn)
             audience.tell(report)
             keep = report.due or (audience.stop is not None and not report.stopped)
-            if report.starved and not starved:
-                attending.note(f"run {name} waits: no worker for tiles is left")
-            starved = report.starved
             if report.warning is not None:
                 attending.warn(report.warning)
             if report.error is not None:
                 raise report.error
             if report.done:
                 return line.ask("conclude"), report.timings
+            tile_workers.watch(report.waiting)
         raise AssertionError
     except CoordinatorLost:
         line.coordinator = None  # a call to close it would be waited for in vain

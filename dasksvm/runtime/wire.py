@@ -183,8 +183,8 @@ class Report:
     entries : list of Progress
         After each result, and at the end.
     done : bool
-    starved : bool
-        Whether there is no worker for tiles.
+    waiting : bool
+        Whether nothing came of it, because a batch has not come yet.
     error : Exception or None
         What ended the run early.
     warning : str or None
@@ -203,7 +203,7 @@ class Report:
 
     entries: list[Progress] = field(default_factory=list)
     done: bool = False
-    starved: bool = False
+    waiting: bool = False
     error: Any = None
     warning: str | None = None
     timings: Timings = field(default_factory=Timings)
