@@ -23,8 +23,8 @@ class GroupWriter:
 
     Parameters
     ----------
-    target : str
-        Path of the group.
+    store : Store
+        Of Zarr, with nothing in it.
     first : Block
         Fixes the layout and the types.
     chunk_rows : int, optional
@@ -35,10 +35,10 @@ class GroupWriter:
         Whether the source row of each row is written.
     """
 
-    def __init__(self, target: str, first: Block, chunk_rows: int | None, labelled: bool, shuffled: bool) -> None:
+    def __init__(self, store: Any, first: Block, chunk_rows: int | None, labelled: bool, shuffled: bool) -> None:
         import zarr
 
-        self.group = zarr.open_group(target, mode="w")
+        self.group = zarr.open_group(store, mode="w-")
         self.group.attrs[ATTRIBUTE] = {"version": VERSION, "complete": False}
         self.sparse = is_sparse(first.X)
         row_bytes = _bytes(first.X) / max(len(first), 1)

@@ -1,0 +1,149 @@
+"""Data sets at URLs: nothing that exists is replaced or deleted, and nothing that is lost is made up."""
+
+import dask.array as da
+import fsspec
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from moto.server import ThreadedMotoServer
+
+from dasksvm import Dataset
+from dasksvm.cli import main
+from tests.helpers import blobs
+
+SETTINGS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_CONFIG_FILE": "/dev/null",
+    "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "NO_PROXY": "127.0.0.1",
+}
+
+
+@pytest.fixture(scope="module")
+def s3():
+    """The URL of a bucket on a server in this process."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SETTINGS.items():
+            patch.setenv(name, value)
+        patch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
+        fsspec.filesystem("s3").mkdir("bucket")
+        yield "s3://bucket"
+    server.stop()
+
+
+@pytest.fixture(params=["file", "memory", "s3"])
+def folder(request, tmp_path):
+    """The URL of a place for files, of each kind of store."""
+    if request.param == "s3":
+        return f"{request.getfixturevalue('s3')}/{tmp_path.name}"
+    return f"{request.param}://{tmp_path}"
+
+
+def put(url, content=b"theirs"):
+    fs, path = fsspec.url_to_fs(url, **({"auto_mkdir": True} if url.startswith("file") else {}))
+    fs.pipe_file(path, content)
+
+
+def files(url):
+    """Every file below a URL with its content, by its path from there."""
+    fs, path = fsspec.url_to_fs(url)
+    fs.invalidate_cache()
+    return {name.removeprefix(f"{path}/"): fs.cat_file(name) for name in fs.find(path)}
+
+
+def rows(count=60):
+    X, y = blobs(count)
+    return np.clip(128 + 20 * X, 0, 255).astype(np.uint8), np.where(y > 0, "yes", "no")
+
+
+def test_a_target_that_exists_is_refused_and_left_alone(folder, tmp_path):
+    target = f"{folder}/d.zarr"
+    put(f"{target}/deep/down/notes.txt")
+    before = files(folder)
+    with pytest.raises(FileExistsError, match=r"d\.zarr is there already"):
+        Dataset.create(target, *rows())
+    assert files(folder) == before
+    csv = tmp_path / "x.csv"
+    csv.write_text("a,b,label\n1,2,x\n3,5,y\n")
+    result = CliRunner().invoke(main, ["ingest", str(csv), target, "--workers", "0"])
+    assert result.exit_code == 4, result.output
+    assert result.stderr.splitlines()[-1].endswith("d.zarr is there already.")
+    assert {name: content for name, content in files(folder).items() if name != "x.csv"} == before
+
+
+def test_a_data_set_that_exists_is_refused_and_left_alone(folder):
+    target = f"{folder}/d.zarr"
+    first = Dataset.create(target, *rows(), random_state=0)
+    before = files(folder)
+    with pytest.raises(FileExistsError, match=r"d\.zarr is there already"):
+        Dataset.create(target, *rows(30))
+    assert files(folder) == before
+    assert len(Dataset.open(target)) == len(first) == 60
+
+
+def test_a_file_in_the_place_of_a_data_set_is_refused(folder):
+    put(f"{folder}/d.zarr")
+    with pytest.raises(FileExistsError, match=r"d\.zarr is there already"):
+        Dataset.create(f"{folder}/d.zarr", *rows())
+    assert files(folder) == {"d.zarr": b"theirs"}
+
+
+def test_a_target_is_not_there_because_another_name_begins_with_it(folder):
+    put(f"{folder}/data.zarr/notes.txt")
+    assert len(Dataset.create(f"{folder}/data", *rows())) == 60
+    assert files(folder)["data.zarr/notes.txt"] == b"theirs"
+
+
+def test_a_target_that_appears_while_the_source_is_read_is_left_alone(folder):
+    target, put_there = f"{folder}/d.zarr", []
+
+    def watch(phase, count, share):
+        if not put_there:
+            put(f"{target}/notes.txt")
+            put_there.append(phase)
+
+    with pytest.raises(FileExistsError, match=r"d\.zarr is there already"):
+        Dataset.create(target, *rows(), shuffle=True, watch=watch)
+    assert files(folder) == {"d.zarr/notes.txt": b"theirs"}
+
+
+def test_a_write_that_fails_removes_what_it_wrote_and_nothing_else(folder):
+    target = f"{folder}/d.zarr"
+    put(f"{folder}/beside.txt")
+    X = np.zeros((210_000, 1))
+    X[-1] = np.inf
+    seen = []
+
+    def watch(phase, count, share):
+        # At a URL the rows are written in place; here somebody else's file comes to lie between them.
+        if not seen and any(name.startswith("d.zarr/X/c/") for name in files(folder)):
+            put(f"{target}/notes.txt")
+            seen.append("d.zarr/notes.txt")
+
+    lazy = da.from_array(X, chunks=(70_000, 1))
+    with pytest.raises(ValueError, match="row 209999, column 0: the value is inf"):
+        Dataset.create(target, lazy, np.arange(210_000) % 2, shuffle=False, chunk_rows=10_000, watch=watch)
+    assert bool(seen) == (not folder.startswith("file://"))
+    assert files(folder) == dict.fromkeys(["beside.txt", *seen], b"theirs")
+
+
+def test_a_store_that_fails_half_way_is_told_and_the_rest_is_removed(tmp_path, monkeypatch):
+    target, pipe = f"memory://{tmp_path}/d.zarr", type(fsspec.filesystem("memory")).pipe_file
+    written = []
+
+    def failing(self, path, value, **options):
+        if len(written) == 8:
+            raise PermissionError(13, "the token has expired")
+        written.append(path)
+        return pipe(self, path, value, **options)
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "pipe_file", failing)
+    with pytest.raises(PermissionError, match="the token has expired"):
+        Dataset.create(target, *rows(), chunk_rows=20)
+    assert len(written) == 8
+    assert files(f"memory://{tmp_path}") == {}
