@@ -4,13 +4,17 @@ import dask.array as da
 import fsspec
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from click.testing import CliRunner
 from moto.server import ThreadedMotoServer
 
-from dasksvm import Dataset
+from dasksvm import Dataset, LaSVC
 from dasksvm.cli import main
+from dasksvm.data import stored
+from tests.clusters import cluster, quick
 from tests.helpers import blobs
 
+SPARSE = ("data", "indices", "indptr")
 SETTINGS = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
@@ -54,6 +58,11 @@ def files(url):
     fs, path = fsspec.url_to_fs(url)
     fs.invalidate_cache()
     return {name.removeprefix(f"{path}/"): fs.cat_file(name) for name in fs.find(path)}
+
+
+def lose(url):
+    fs, path = fsspec.url_to_fs(url)
+    fs.rm_file(path)
 
 
 def rows(count=60):
@@ -147,3 +156,71 @@ def test_a_store_that_fails_half_way_is_told_and_the_rest_is_removed(tmp_path, m
         Dataset.create(target, *rows(), chunk_rows=20)
     assert len(written) == 8
     assert files(f"memory://{tmp_path}") == {}
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """What cannot be read is read again at once: no store comes back here."""
+    monkeypatch.setattr(stored, "RETRIES", (0.001, 0.001))
+
+
+def everything(data):
+    ids = np.arange(len(data))
+    return data.rows(ids), data.codes(ids), data.source_rows(ids), data.weights(ids)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_lost_chunk_is_an_error(folder, kind, at_once):
+    X, y = rows()
+    X[20:40] = 0  # one chunk has nothing but the values that Zarr would fill in
+    y[:2], y[2:] = "no", np.where(np.arange(58) < 29, "no", "yes")
+    url = f"{folder}/d.zarr"
+    Dataset.create(url, sp.csr_matrix(X) if kind == "sparse" else X, y, np.ones(60), chunk_rows=20, random_state=0)
+    expected = everything(Dataset.open(url))
+    chunks = {name: content for name, content in files(url).items() if not name.endswith("zarr.json")}
+    assert len(chunks) == 7
+    of_each_array = {name.split("/c/")[0]: name for name in chunks}
+    for name in of_each_array.values() if kind == "dense" else [of_each_array[f"X/{part}"] for part in SPARSE]:
+        lose(f"{url}/{name}")
+        with pytest.raises((ValueError, OSError), match=rf"d\.zarr.*{name} is missing"):
+            everything(Dataset.open(url))
+        put(f"{url}/{name}", chunks[name])
+    for one, other in zip(everything(Dataset.open(url)), expected, strict=True):
+        assert (one != other).sum() == 0
+
+
+def test_a_chunk_that_is_lost_after_others_were_read_is_an_error(folder, at_once):
+    data = Dataset.create(f"{folder}/d.zarr", *rows(), chunk_rows=20)
+    data.rows(np.arange(20))
+    lose(f"{folder}/d.zarr/X/c/2/0")
+    with pytest.raises(OSError, match=r"chunk 2 of X \(rows 40 to 59\) cannot be read: X/c/2/0 is missing"):
+        data.rows(np.arange(60))
+    with pytest.raises(OSError, match=r"X/c/2/0 is missing"):
+        data.as_dask()[0].compute(scheduler="sync")
+
+
+def test_class_255_of_256_is_not_what_a_lost_chunk_is_taken_for(folder, at_once):
+    X = np.arange(512, dtype=np.uint8).reshape(-1, 1)
+    data = Dataset.create(f"{folder}/d.zarr", X, np.arange(512) % 256, shuffle=False)
+    assert data.codes(np.arange(512)).max() == 255
+    lose(f"{folder}/d.zarr/y/c/0")
+    with pytest.raises(OSError, match="y/c/0 is missing"):
+        Dataset.open(f"{folder}/d.zarr").codes(np.arange(512))
+
+
+def test_chunks_of_zeros_are_written(folder):
+    X = np.zeros((60, 3), np.uint8)
+    data = Dataset.create(f"{folder}/d.zarr", X, np.arange(60) % 2, chunk_rows=20)
+    assert sum(name.startswith("X/c/") for name in files(f"{folder}/d.zarr")) == 3
+    assert not data.rows(np.arange(60)).any()
+
+
+def test_training_on_two_workers_ends_where_a_chunk_is_lost(folder, at_once):
+    X, y = rows(300)
+    data = Dataset.create(f"{folder}/d.zarr", X, y, chunk_rows=50, random_state=0)
+    with quick(), cluster(2) as client:
+        whole = LaSVC(random_state=0, client=client).fit(Dataset.open(data.path))
+        assert whole.score(X, y) > 0.8
+        lose(f"{folder}/d.zarr/X/c/3/0")
+        with pytest.raises(OSError, match=r"chunk 3 of X \(rows 150 to 199\) cannot be read: X/c/3/0 is missing"):
+            LaSVC(random_state=0, client=client).fit(Dataset.open(data.path))

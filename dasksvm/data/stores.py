@@ -1,4 +1,4 @@
-"""Zarr's stores for data sets at URLs: nothing that exists is replaced."""
+"""Zarr's stores for data sets, on the local file system and at URLs: no chunk is invented, and nothing is replaced."""
 
 import warnings
 from collections.abc import Iterator
@@ -7,11 +7,35 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from fsspec.core import url_to_fs
-from zarr.core.buffer import Buffer
-from zarr.storage import FsspecStore
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import FsspecStore, LocalStore, WrapperStore
+
+from dasksvm.paths import is_url
 
 # Objects that are removed at a time after a write that failed.
 REMOVED_AT_ONCE = 16
+
+
+def store_at(path: str) -> Store:
+    """Make the store of a data set that is read: see `CompleteStore`."""
+    store: Store = FsspecStore.from_url(path, read_only=True) if is_url(path) else LocalStore(path, read_only=True)
+    return CompleteStore(store)
+
+
+class CompleteStore(WrapperStore[Store]):
+    """A store in which a chunk that is missing is an error.
+
+    Zarr takes it for one that has nothing but the fill value, which may look like data. Data sets have all their chunks. The
+    chunk is looked for by reading it, so this costs no request, and holds for chunks that are lost after the data set was opened.
+    """
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Read an object; of those that may be missing, which describe groups and arrays, None says that one is."""
+        value = await super().get(key, prototype, byte_range)
+        if value is None and not key.endswith("zarr.json"):
+            raise FileNotFoundError(f"{key} is missing")
+        return value
 
 
 class NewStore(FsspecStore):
