@@ -5,14 +5,13 @@ import fsspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from click.testing import CliRunner
 from moto.server import ThreadedMotoServer
 
 from dasksvm import Dataset, LaSVC
-from dasksvm.cli import main
 from dasksvm.data import stored
 from tests.clusters import cluster, quick
 from tests.helpers import blobs
+from tests.test_cli import call, told
 
 SPARSE = ("data", "indices", "indptr")
 SETTINGS = {
@@ -79,10 +78,17 @@ def test_a_target_that_exists_is_refused_and_left_alone(folder, tmp_path):
     assert files(folder) == before
     csv = tmp_path / "x.csv"
     csv.write_text("a,b,label\n1,2,x\n3,5,y\n")
-    result = CliRunner().invoke(main, ["ingest", str(csv), target, "--workers", "0"])
+    result = call("ingest", csv, target, "--workers", 0)
     assert result.exit_code == 4, result.output
     assert result.stderr.splitlines()[-1].endswith("d.zarr is there already.")
     assert {name: content for name, content in files(folder).items() if name != "x.csv"} == before
+
+
+def test_ingest_tells_how_many_bytes_are_stored(folder, tmp_path):
+    (tmp_path / "x.csv").write_text("a,b,label\n" + "1,2,x\n3,5,y\n" * 50)
+    said = told("ingest", tmp_path / "x.csv", f"{folder}/d.zarr", "--workers", 0)
+    assert said["rows"] == 100
+    assert said["bytes"] == sum(len(content) for content in files(f"{folder}/d.zarr").values()) > 1000
 
 
 def test_a_data_set_that_exists_is_refused_and_left_alone(folder):

@@ -165,6 +165,12 @@ class Dataset:
         """Pickle what is known of the data, not the data."""
         return _again, ({name: getattr(self, name) for name in self.__dataclass_fields__},)
 
+    def stored_bytes(self) -> int:
+        """Sum up the bytes of all files of the data set."""
+        from dasksvm.data.stores import size_at
+
+        return size_at(self.path)
+
     @property
     def labelled(self) -> bool:
         """Whether the rows have labels."""

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from fsspec.core import url_to_fs
@@ -89,11 +90,13 @@ def refuse_existing_at(url: str) -> None:
     raise FileExistsError(f"{url} is there already.")
 
 
-def size_at(url: str) -> int:
-    """Sum up the bytes of all objects below a URL."""
-    fs, path = url_to_fs(url)
+def size_at(path: str) -> int:
+    """Sum up the bytes of all files below a path or a URL."""
+    if not is_url(path):
+        return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
+    fs, root = url_to_fs(path)
     fs.invalidate_cache()
-    return sum(about["size"] or 0 for about in fs.find(path, detail=True).values())
+    return sum(about["size"] or 0 for about in fs.find(root, detail=True).values())
 
 
 def _remove(url: str, keys: set[str]) -> None:
