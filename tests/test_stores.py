@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from moto.server import ThreadedMotoServer
+from zarr.storage import FsspecStore
 
 from dasksvm import Dataset, LaSVC
 from dasksvm.data import stored
@@ -25,18 +26,22 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def s3():
-    """The URL of a bucket on a server in this process."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in SETTINGS.items():
-            patch.setenv(name, value)
-        patch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
-        fsspec.filesystem("s3").mkdir("bucket")
-        yield "s3://bucket"
-    server.stop()
+@pytest.fixture(scope="session")
+def server():
+    """An S3 server in this process. fsspec keeps its connections, so it stays where it is until the end."""
+    made = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    made.start()
+    yield "http://{}:{}".format(*made.get_host_and_port())
+    made.stop()
+
+
+@pytest.fixture
+def s3(server, monkeypatch):
+    """The URL of a bucket."""
+    for name, value in (SETTINGS | {"AWS_ENDPOINT_URL": server}).items():
+        monkeypatch.setenv(name, value)
+    fsspec.filesystem("s3").makedirs("bucket", exist_ok=True)
+    return "s3://bucket"
 
 
 @pytest.fixture(params=["file", "memory", "s3"])
@@ -147,19 +152,29 @@ def test_a_write_that_fails_removes_what_it_wrote_and_nothing_else(folder):
     assert files(folder) == dict.fromkeys(["beside.txt", *seen], b"theirs")
 
 
-def test_a_store_that_fails_half_way_is_told_and_the_rest_is_removed(tmp_path, monkeypatch):
-    target, pipe = f"memory://{tmp_path}/d.zarr", type(fsspec.filesystem("memory")).pipe_file
-    written = []
+def test_nothing_is_written_where_it_cannot_be_known_what_exists(tmp_path, monkeypatch):
+    def forbidden(self, path, **options):
+        raise PermissionError(13, "access denied")
 
-    def failing(self, path, value, **options):
+    with monkeypatch.context() as patch:
+        patch.setattr(type(fsspec.filesystem("memory")), "info", forbidden)
+        with pytest.raises(OSError, match=r"d\.zarr cannot be written: it is not known whether it exists: .*denied"):
+            Dataset.create(f"memory://{tmp_path}/d.zarr", *rows())
+    assert files(f"memory://{tmp_path}") == {}
+
+
+def test_a_store_that_fails_half_way_is_told_and_the_rest_is_removed(tmp_path, monkeypatch):
+    work, written = FsspecStore.set, []
+
+    async def failing(self, key, value, *more):
         if len(written) == 8:
             raise PermissionError(13, "the token has expired")
-        written.append(path)
-        return pipe(self, path, value, **options)
+        written.append(key)
+        await work(self, key, value, *more)
 
-    monkeypatch.setattr(type(fsspec.filesystem("memory")), "pipe_file", failing)
+    monkeypatch.setattr(FsspecStore, "set", failing)
     with pytest.raises(PermissionError, match="the token has expired"):
-        Dataset.create(target, *rows(), chunk_rows=20)
+        Dataset.create(f"memory://{tmp_path}/d.zarr", *rows(), chunk_rows=20)
     assert len(written) == 8
     assert files(f"memory://{tmp_path}") == {}
 

@@ -76,10 +76,7 @@ def created_at(url: str) -> Iterator[NewStore]:
 
 
 def refuse_existing_at(url: str) -> None:
-    """Raise FileExistsError if there is an object of this name, or any below it.
-
-    Any error but "not found" is raised too: where it cannot be known what exists, nothing should be written.
-    """
+    """Raise FileExistsError if there is an object of this name, or any below it; OSError if that cannot be found out."""
     fs, path = url_to_fs(url)
     # Listings that were made before are kept for a while, and others may have written since.
     fs.invalidate_cache()
@@ -87,6 +84,8 @@ def refuse_existing_at(url: str) -> None:
         fs.info(path)
     except FileNotFoundError:
         return
+    except Exception as error:  # Stores have errors of their own, for credentials and connections.
+        raise OSError(f"{url} cannot be written: it is not known whether it exists: {error}") from error
     raise FileExistsError(f"{url} is there already.")
 
 
