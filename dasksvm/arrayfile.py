@@ -19,6 +19,8 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.paths import local
+
 Arrays = dict[str, NDArray[Any]]
 MARK = b"dasksvm\n"
 # Where the table is, how long it is, its checksum; the mark follows.
@@ -60,13 +62,14 @@ def write(path: str | Path, kind: str, version: int, about: Mapping[str, Any], a
 @contextmanager
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for writing that takes the place of another, or of none, when all is written and on the disk."""
-    part = Path(f"{path}.{uuid4().hex[:8]}.part")
+    target = local(path)
+    part = Path(f"{target}.{uuid4().hex[:8]}.part")
     try:
         with part.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
+        part.replace(target)
     finally:
         part.unlink(missing_ok=True)
 

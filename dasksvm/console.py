@@ -4,7 +4,6 @@ import json
 import math
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -89,7 +88,7 @@ def data_facts(data: Any) -> Facts:
         "nonzeros": data.nonzeros,
         "classes": data.classes,
         "class_counts": data.class_counts,
-        "bytes": sum(file.stat().st_size for file in Path(data.path).rglob("*") if file.is_file()),
+        "bytes": data.stored_bytes(),
         "chunks": len(data.chunks()),
         "chunk_rows": data.chunk_rows,
         "shuffled": data.shuffled,

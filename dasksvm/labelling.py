@@ -1,7 +1,6 @@
 """Asking a person for labels, in a terminal: what is answered is on disk at once, so that one can leave and come back."""
 
 import csv
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ from dasksvm.data import Dataset
 from dasksvm.data.blocks import class_of
 from dasksvm.data.chunked import is_sparse
 from dasksvm.estimators.active import ActiveLearner
+from dasksvm.paths import local
 from dasksvm.solver.features import Ints
 
 HEADER = ["row", "label"]
@@ -31,7 +31,7 @@ class Answers:
     """
 
     def __init__(self, path: str, data: Dataset) -> None:
-        self.path = Path(path)
+        self.path = local(path)
         self.data = data
         if not self.path.absolute().parent.is_dir():
             raise FileNotFoundError(f"{path} cannot be written: its folder does not exist.")

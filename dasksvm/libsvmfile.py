@@ -18,6 +18,7 @@ from dasksvm.data.chunked import csr, is_sparse
 from dasksvm.model import KernelModel
 from dasksvm.modelfile import MOST_DEGREE
 from dasksvm.pairlayout import Values, by_class, by_pair
+from dasksvm.paths import local
 from dasksvm.solver.features import Ints
 from dasksvm.solver.kernels import Kernel
 
@@ -133,8 +134,9 @@ def read(path: str | Path, features: int | None = None) -> KernelModel:
     ValueError
         If the file is damaged, or no classifier with a kernel that is known; it says which line.
     """
+    path = local(path)
     try:
-        with Path(path).open("rb") as file:
+        with path.open("rb") as file:
             return _Reading(file).model(features)
     except ValueError as error:
         raise ValueError(f"{path} is no model of LIBSVM that can be read: {error}") from error

@@ -14,6 +14,7 @@ from dasksvm.data.blocks import MOST_FEATURES
 from dasksvm.data.chunked import csr, is_sparse
 from dasksvm.data.statistics import Scaling
 from dasksvm.model import KernelModel
+from dasksvm.paths import local
 from dasksvm.solver.kernels import KERNELS, Kernel
 
 KIND, VERSION = "model", 3
@@ -61,6 +62,7 @@ def load(path: str | Path) -> KernelModel:
     ValueError
         If the file is no model, a damaged one, or one of another version.
     """
+    path = local(path)
     try:
         about, arrays = arrayfile.read(path, KIND, (VERSION,))
         return _model(about, arrays)

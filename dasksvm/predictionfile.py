@@ -1,8 +1,6 @@
 """Predictions for a data set as a file: CSV, Parquet, or a Zarr group; complete or absent."""
 
 import csv
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 from dasksvm.data import Dataset
 from dasksvm.data.writing import NO_ROOM
 from dasksvm.model import KernelModel
+from dasksvm.paths import created, local
 from dasksvm.prediction import Predicted, Watch, at_once, blocks
 from dasksvm.solver.features import Ints
 
@@ -41,7 +40,7 @@ def write(model: KernelModel, data: Dataset, out: str, *, threads: int, watch: W
     model : KernelModel
     data : Dataset
     out : str
-        Must not exist. Its suffix, one of `SUFFIXES`, says what is written.
+        A local path where nothing is. Its suffix, one of `SUFFIXES`, says what is written.
     threads : int
         Of the cluster that computes; 0: it is this process.
     watch : callable
@@ -50,7 +49,7 @@ def write(model: KernelModel, data: Dataset, out: str, *, threads: int, watch: W
     together = at_once(threads)
     small = len(data) * (2 + len(model.intercepts)) * 8 <= SORTED_BYTES
     ordered = not data.shuffled or small
-    with _whole(Path(out).absolute()) as part:
+    with _whole(local(out).absolute()) as part:
         if out.endswith(".zarr") and (not data.shuffled or not small):
             counts = _write_chunks(model, data, part, together, watch)
         else:
@@ -63,22 +62,15 @@ def write(model: KernelModel, data: Dataset, out: str, *, threads: int, watch: W
 @contextmanager
 def _whole(out: Path) -> Iterator[Path]:
     """Give a path beside another, whose name it gets when all is written."""
-    if out.exists():
-        raise FileExistsError(f"{out} is there already.")
     if not out.parent.is_dir():
         raise FileNotFoundError(f"{out} cannot be written: its folder does not exist.")
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
-        yield part
-        part.rename(out)
+        with created(out) as part:
+            yield part
     except OSError as error:
         if error.errno in NO_ROOM:
             raise OSError(f"{out} cannot be written: {error.strerror}.") from error
         raise
-    finally:
-        if part.is_dir():
-            shutil.rmtree(part, ignore_errors=True)
-        part.unlink(missing_ok=True)
 
 
 def _watched(table: Iterator[Predicted], rows: int, watch: Watch) -> Iterator[Predicted]:
@@ -180,14 +172,17 @@ def _step(data: Dataset) -> int:
 def _arrays(part: Path, model: KernelModel, data: Dataset, order: str) -> tuple[Any, Any, Any]:
     import zarr
 
-    group = zarr.open_group(str(part), mode="w")
+    group = zarr.open_group(str(part), mode="w-")
     rows, problems = len(data), len(model.intercepts)
     step = _step(data)
-    row = group.create_array("row", shape=(rows,), chunks=(step,), dtype=np.int64)
+    # Zarr leaves out chunks that have nothing but the fill value, and a lost chunk is read as that: it is none of the results.
+    row = group.create_array("row", shape=(rows,), chunks=(step,), dtype=np.int64, fill_value=-1)
     kind = np.min_scalar_type(len(model.classes) - 1)
-    label = group.create_array("label", shape=(rows,), chunks=(step,), dtype=kind)
+    label = group.create_array("label", shape=(rows,), chunks=(step,), dtype=kind, fill_value=np.iinfo(kind).max)
     label.attrs["classes"] = model.classes.tolist()
-    decision = group.create_array("decision", shape=(rows, problems), chunks=(step, problems), dtype=np.float64)
+    decision = group.create_array(
+        "decision", shape=(rows, problems), chunks=(step, problems), dtype=np.float64, fill_value=np.nan
+    )
     decision.attrs["deciders"] = model.deciders()
     group.attrs.update({"format": FORMAT, "version": VERSION, "data": data.path, "order": order})
     return row, label, decision

@@ -196,7 +196,7 @@ def alone(path: str, settings: dict[str, Any]) -> None:
     LaSVC(**settings | {"max_examples": 500}).fit(data)
     model, took = timed(lambda: LaSVC(**settings).fit(data))
     took["peak_mb"] = peak()
-    stored = sum(file.stat().st_size for file in Path(data.path).rglob("*") if file.is_file())
+    stored = data.stored_bytes()
     row = {"dual": model.dual_objective_, "support_vectors": int(model.n_support_.sum()), "accuracy": model.score(test)}
     click.echo(json.dumps(row | took | {"stored_mb": stored / 1e6, "settings": settings}))
 

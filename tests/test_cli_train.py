@@ -125,7 +125,7 @@ def test_weights_of_classes_are_for_labels_as_they_are_written(tmp_path):
         ("--max-time ''", "no time"),
         ("--max-time 1e400", "no time"),
         ("--seed -1", "not in the range"),
-        ("--checkpoint s3://bucket/kept", "must be a folder"),
+        ("--checkpoint s3://bucket/kept", "only a local path"),
         ("--every 30s", "need a checkpoint"),
         ("--resume", "need a checkpoint"),
     ],

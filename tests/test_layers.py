@@ -18,7 +18,7 @@ LAYERS = [
     ["predictionfile"],
     ["prediction"],
     ["data", "model", "modelfile", "libsvmfile", "sklearnmodel", "pairlayout", "callbacks", "snapshots"],
-    ["config", "arrayfile", "blas", "metrics", "timings", "workspaces"],
+    ["config", "arrayfile", "blas", "metrics", "paths", "timings", "workspaces"],
     ["solver"],
 ]
 MODULES = sorted(path.relative_to(ROOT) for path in PACKAGE.rglob("*.py"))

@@ -189,7 +189,7 @@ def test_a_folder_that_goes_away_does_not_end_the_run(data, tmp_path, alone):
     with pytest.warns(RuntimeWarning, match="could not be written"):
         run = train(data, solver(), checkpoint=tmp_path / "kept", every=0, callbacks=[away])
     assert digest(run.estimator) == digest(alone)
-    with pytest.raises(ValueError, match="must be a folder"):
+    with pytest.raises(ValueError, match="only a local path"):
         train(data, solver(), checkpoint="s3://bucket/run")
 
 

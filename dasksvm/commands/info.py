@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from dasksvm.commands.shared import as_json
+from dasksvm.commands.shared import LocalPath, as_json
 from dasksvm.console import data_facts, echo_json, model_facts, tell_data, tell_model
 
 
 @click.command()
-@click.argument("path", type=click.Path(exists=True))
+@click.argument("path", type=LocalPath(exists=True))
 @as_json
 def info(path: str, as_json: bool) -> None:
     """Say what a data set or a model is."""

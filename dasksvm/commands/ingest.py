@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from dasksvm.commands.shared import as_json, cluster_options, connected, seed_option
+from dasksvm.commands.shared import LocalPath, as_json, cluster_options, connected, seed_option
 from dasksvm.console import Bars, data_facts, echo_json, tell_data
 
 # As `dasksvm.data.readers` and `dasksvm.data.statistics` have them, which are slow to load.
@@ -14,7 +14,7 @@ SCALES = ("none", "minmax", "standard")
 
 
 @click.command()
-@click.argument("source", type=click.Path())
+@click.argument("source", type=LocalPath())
 @click.argument("data", type=click.Path())
 @click.option("--label", help="Column of the labels, by name or number; of NPY the file, of NPZ the array.")
 @click.option("--no-label", is_flag=True, help="The rows have no labels: DATA is a pool for `dasksvm label`.")

@@ -11,6 +11,7 @@ from dasksvm.commands.shared import (
     ENDED_EARLY,
     FAILED,
     Command,
+    LocalPath,
     as_json,
     check_folder,
     data_set,
@@ -26,7 +27,7 @@ EXITS = {"done": 0, "stopped": ENDED_EARLY}
 def scheduler_options(command: Command) -> Command:
     """Add the options that name a running cluster."""
     command = click.option(
-        "--scheduler-file", type=click.Path(exists=True, dir_okay=False), help="With the address of the scheduler."
+        "--scheduler-file", type=LocalPath(exists=True, dir_okay=False), help="With the address of the scheduler."
     )(command)
     return click.option("--scheduler", metavar="ADDRESS", help="Of the cluster that has the jobs.")(command)
 
@@ -54,7 +55,7 @@ def _named(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 
 
 @click.command()
-@click.argument("data", type=click.Path(exists=True, file_okay=False))
+@click.argument("data", type=LocalPath(exists=True, file_okay=False))
 @solver_options
 @snapshot_options
 @click.option("--name", callback=_named, help="The id begins with it.")
@@ -148,7 +149,7 @@ def cancel(job: str, scheduler: str | None, scheduler_file: str | None) -> None:
 
 @click.command()
 @click.argument("job")
-@click.argument("model", type=click.Path(dir_okay=False))
+@click.argument("model", type=LocalPath(dir_okay=False))
 @scheduler_options
 def fetch(job: str, model: str, scheduler: str | None, scheduler_file: str | None) -> None:
     """Write the model of JOB to MODEL, when it is done; the cluster keeps it too."""

@@ -4,14 +4,14 @@ from typing import Any
 
 import click
 
-from dasksvm.commands.shared import NumberOr, check_folder, seed_option
+from dasksvm.commands.shared import LocalPath, NumberOr, check_folder, seed_option
 from dasksvm.commands.solvers import KernelName
 
 
 @click.command()
-@click.argument("pool", type=click.Path(exists=True, file_okay=False))
-@click.argument("labels", type=click.Path(dir_okay=False))
-@click.option("--model", type=click.Path(dir_okay=False), help="Write the model here at the end.")
+@click.argument("pool", type=LocalPath(exists=True, file_okay=False))
+@click.argument("labels", type=LocalPath(dir_okay=False))
+@click.option("--model", type=LocalPath(dir_okay=False), help="Write the model here at the end.")
 @click.option("-c", "--c", "C", default=1.0, show_default=True, help="Bound of the coefficients.")
 @click.option("-t", "--kernel", type=KernelName(), default="rbf", show_default=True)
 @click.option("-g", "--gamma", type=NumberOr(float, "scale", "auto"), default="scale", show_default=True)

@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
-from dasksvm.commands.shared import as_json, cluster_options, connected, data_set
+from dasksvm.commands.shared import LocalPath, as_json, cluster_options, connected, data_set
 from dasksvm.console import Bars, echo_json, error_facts, tell_errors
 
 
 @click.command()
-@click.argument("data", type=click.Path(exists=True, file_okay=False))
-@click.argument("model", type=click.Path(exists=True, dir_okay=False))
-@click.argument("out", type=click.Path())
+@click.argument("data", type=LocalPath(exists=True, file_okay=False))
+@click.argument("model", type=LocalPath(exists=True, dir_okay=False))
+@click.argument("out", type=LocalPath())
 @cluster_options
 @as_json
 def predict(
@@ -54,8 +54,8 @@ def _threads(client: Any) -> int:
 
 
 @click.command()
-@click.argument("data", type=click.Path(exists=True, file_okay=False))
-@click.argument("model", type=click.Path(exists=True, dir_okay=False))
+@click.argument("data", type=LocalPath(exists=True, file_okay=False))
+@click.argument("model", type=LocalPath(exists=True, dir_okay=False))
 @cluster_options
 @as_json
 def evaluate(

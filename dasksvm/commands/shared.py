@@ -9,10 +9,25 @@ from typing import Any, TypeVar
 
 import click
 
+from dasksvm.paths import local
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Exit codes, beside those of click: a budget ended a training early; it failed; it was interrupted.
 ENDED_EARLY, FAILED, INTERRUPTED = 3, 4, 130
+
+
+class LocalPath(click.Path):  # type: ignore[type-arg, unused-ignore]
+    """A path as click checks it, and no URL, which click would take for a path that does not exist."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check a value."""
+        try:
+            value = str(local(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return super().convert(value, param, ctx)
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 
@@ -25,7 +40,7 @@ def seed_option(told: str) -> Callable[[Command], Command]:
 def cluster_options(command: Command) -> Command:
     """Add the options that say where the work is done: `workers`, `scheduler`, `scheduler_file`, as `connected` takes them."""
     command = click.option(
-        "--scheduler-file", type=click.Path(exists=True, dir_okay=False), help="Of a running cluster."
+        "--scheduler-file", type=LocalPath(exists=True, dir_okay=False), help="Of a running cluster."
     )(command)
     command = click.option("--scheduler", metavar="ADDRESS", help="Of a running cluster.")(command)
     return click.option("--workers", type=click.IntRange(0), help="Processes to start on this machine; 0: none.")(
@@ -39,7 +54,7 @@ def snapshot_options(command: Command) -> Command:
     often = "Time from one snapshot to the next: 30s, 5 min, seconds; if not given, 30s, or more where they take long."
     command = click.option("--every", type=Seconds(), help=often)(command)
     told = "Folder for snapshots of the run; on a cluster one that its workers share."
-    return click.option("--checkpoint", type=click.Path(file_okay=False), help=told)(command)
+    return click.option("--checkpoint", type=LocalPath(file_okay=False), help=told)(command)
 
 
 def snapshots(checkpoint: str | None, every: float | None, resume: bool) -> dict[str, Any]:

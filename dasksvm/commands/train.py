@@ -10,6 +10,7 @@ import click
 
 from dasksvm.commands.shared import (
     ENDED_EARLY,
+    LocalPath,
     as_json,
     check_folder,
     cluster_options,
@@ -77,8 +78,8 @@ class Termination:
 
 
 @click.command()
-@click.argument("data", type=click.Path(exists=True, file_okay=False))
-@click.argument("model", type=click.Path(dir_okay=False))
+@click.argument("data", type=LocalPath(exists=True, file_okay=False))
+@click.argument("model", type=LocalPath(dir_okay=False))
 @solver_options
 @snapshot_options
 @cluster_options

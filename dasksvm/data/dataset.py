@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from dasksvm.data.opening import described
 from dasksvm.data.statistics import Scaling
 from dasksvm.data.stored import StoredRows
+from dasksvm.paths import located
 from dasksvm.solver.features import Ints
 
 
@@ -84,7 +85,7 @@ class Dataset:
         ValueError
             If there is nothing, something else, an incomplete or damaged data set, or one of another version.
         """
-        return cls(**described(str(path)))
+        return cls(**described(located(path)))
 
     @classmethod
     def create(
@@ -107,7 +108,7 @@ class Dataset:
         Parameters
         ----------
         path : str or Path
-            Must not exist.
+            Of a folder that does not exist yet, or a URL with nothing below it.
         X : array of shape (n, d), dataframe, or path of a file
             NumPy, SciPy CSR and Dask arrays, pandas and Dask dataframes; CSV, svmlight (these also as .gz or .bz2), NPY, NPZ,
             Parquet, AnnData. The numeric type is kept; text becomes float32. CSR and svmlight are stored as CSR.
@@ -139,9 +140,10 @@ class Dataset:
         from dasksvm.data.writing import Writing, write
 
         seed = int(check_random_state(random_state).randint(1 << 31)) if shuffle else 0
+        target = located(path)
         reader = reader_of(X, y, weight, Reading(**reading))
-        write(str(path), reader, Writing(y is not False, shuffle, scale, chunk_rows, seed), client, watch or _ignore)
-        return cls.open(path)
+        write(target, reader, Writing(y is not False, shuffle, scale, chunk_rows, seed), client, watch or _ignore)
+        return cls.open(target)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -162,6 +164,12 @@ class Dataset:
     def __reduce__(self) -> Any:
         """Pickle what is known of the data, not the data."""
         return _again, ({name: getattr(self, name) for name in self.__dataclass_fields__},)
+
+    def stored_bytes(self) -> int:
+        """Sum up the bytes of all files of the data set."""
+        from dasksvm.data.stores import size_at
+
+        return size_at(self.path)
 
     @property
     def labelled(self) -> bool:

@@ -14,7 +14,8 @@ from dasksvm.data.statistics import FeatureStatistics, Scaling
 
 # Chunks of labels, weights and sources hold so many rows, and are written with rows of so many bytes.
 COLUMN_ROWS, WRITE_BYTES = 1 << 16, 64 << 20
-# What is read where a chunk is missing, besides NaN: no such value is ever written. X of integers has none, but all its chunks.
+# What other programs read where a chunk is missing, besides NaN in floating point: hardly taken for data. Of X in integers any
+# value may be data. All chunks are written, so that here a missing one is an error (`stores.CompleteStore`).
 NEVER = {"y": 255, "source": -1, "X/indices": -1, "X/indptr": -1}
 
 
@@ -23,8 +24,8 @@ class GroupWriter:
 
     Parameters
     ----------
-    target : str
-        Path of the group.
+    store : Store
+        Of Zarr, with nothing in it.
     first : Block
         Fixes the layout and the types.
     chunk_rows : int, optional
@@ -35,10 +36,10 @@ class GroupWriter:
         Whether the source row of each row is written.
     """
 
-    def __init__(self, target: str, first: Block, chunk_rows: int | None, labelled: bool, shuffled: bool) -> None:
+    def __init__(self, store: Any, first: Block, chunk_rows: int | None, labelled: bool, shuffled: bool) -> None:
         import zarr
 
-        self.group = zarr.open_group(target, mode="w")
+        self.group = zarr.open_group(store, mode="w-")
         self.group.attrs[ATTRIBUTE] = {"version": VERSION, "complete": False}
         self.sparse = is_sparse(first.X)
         row_bytes = _bytes(first.X) / max(len(first), 1)
@@ -107,10 +108,14 @@ class GroupWriter:
         """Replace class numbers by table[number]."""
         if "y" not in self._arrays or np.array_equal(table, np.arange(len(table))):
             return
-        codes = self._arrays["y"]
+        import zarr
+
+        from dasksvm.data.stores import CompleteStore
+
+        written: Any = zarr.open_group(CompleteStore(self.group.store), mode="r+", zarr_format=3)
         for start in range(0, self.rows, self.column_rows):
             part = slice(start, min(start + self.column_rows, self.rows))
-            codes[part] = table[codes[part]]
+            self._arrays["y"][part] = table[written["y"][part]]
 
     def describe(self, statistics: FeatureStatistics, scaling: Scaling | None) -> None:
         """Write what is known of each feature."""

@@ -52,8 +52,10 @@ def opened(path: str) -> Any:
     """Open a group for reading."""
     import zarr
 
+    from dasksvm.data.stores import store_at
+
     try:
-        return zarr.open_group(path, mode="r", zarr_format=3)
+        return zarr.open_group(store_at(path), mode="r", zarr_format=3)
     except FileNotFoundError as error:
         raise ValueError(f"{path} is no data set: there is no Zarr group.") from error
     except NotADirectoryError as error:

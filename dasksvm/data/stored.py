@@ -2,7 +2,6 @@
 
 import time
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,20 +53,10 @@ class StoredRows(ChunkedRows):
         raise AssertionError
 
     def _checked(self, start: int, stop: int) -> NDArray[Any]:
-        self._present(self._stored, self.name, start, stop)
         values = _finite(self._stored[start:stop])
         if len(values) != stop - start:
             raise ValueError(f"it has {len(values)} rows")
         return values
-
-    def _present(self, stored: Any, name: str, start: int, stop: int) -> None:
-        """Raise FileNotFoundError where a chunk of integers is missing, which zarr would fill; others it fills with NaN."""
-        if stored.dtype.kind == "f" or not Path(self.path).is_dir():
-            return
-        size, more = stored.chunks[0], (0,) * (stored.ndim - 1)
-        for at in range(start // size, -(-stop // size)):
-            if not Path(self.path, name, stored.metadata.encode_chunk_key((at, *more))).is_file():
-                raise FileNotFoundError("it is missing")
 
     def _sparse(self, start: int, stop: int, width: int) -> Any:
         data, indices, indptr = self._stored
@@ -77,7 +66,6 @@ class StoredRows(ChunkedRows):
         if (ends[-1] - ends[0]) * data.dtype.itemsize > MOST_BYTES:
             raise ValueError(f"its sparse rows have {ends[-1] - ends[0]} values")
         values = slice(int(ends[0]), int(ends[-1]))
-        self._present(data, f"{self.name}/data", values.start, values.stop)
         return csr(_finite(data[values]), indices[values], ends - ends[0], width)
 
     def __getstate__(self) -> dict[str, Any]:

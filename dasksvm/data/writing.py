@@ -2,13 +2,12 @@
 
 import errno
 import os
-import shutil
 import tempfile
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from dasksvm.data.group import GroupWriter
 from dasksvm.data.readers import Reader
 from dasksvm.data.spill import Buckets
 from dasksvm.data.statistics import SCALES, FeatureStatistics
+from dasksvm.paths import created, is_url
 
 # Rows that are shuffled in memory at once, in bytes.
 BUCKET_BYTES = 64 << 20
@@ -53,7 +53,7 @@ def write(path: str, reader: Reader, how: Writing, client: Any, watch: Watch) ->
     Parameters
     ----------
     path : str
-        Must not exist.
+        Of a folder, or a URL, where nothing is: what exists is refused before anything is read or written.
     reader : Reader
     how : Writing
     client : distributed.Client or None
@@ -65,22 +65,29 @@ def write(path: str, reader: Reader, how: Writing, client: Any, watch: Watch) ->
         raise ValueError(f"scale must be one of {', '.join(SCALES)}. Got {how.scale!r} instead.")
     if how.chunk_rows is not None and how.chunk_rows < 1:
         raise ValueError(f"chunk_rows must be at least 1. Got {how.chunk_rows!r} instead.")
-    local = "://" not in path
-    if local and Path(path).exists():
-        raise FileExistsError(f"{path} is there already.")
-    target = f"{Path(path).parent}/.{Path(path).name}.{os.getpid()}.part" if local else path
     try:
-        if local:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-        _write_group(target, Path(path).parent if local else None, reader, how, client, watch)
-        if local:
-            os.rename(target, path)
-    except BaseException as error:
-        if local:
-            shutil.rmtree(target, ignore_errors=True)
-        if isinstance(error, OSError) and _in_writing(error, path):
+        with _new_store(path) as store:
+            _write_group(store, None if is_url(path) else Path(path).parent, reader, how, client, watch)
+    except OSError as error:
+        if _in_writing(error, path):
             raise OSError(f"{path} cannot be written: {error.strerror or error}.") from error
         raise
+
+
+@contextmanager
+def _new_store(path: str) -> Iterator[Any]:
+    """Give an empty store for a new data set, which is complete or absent afterwards."""
+    from zarr.storage import LocalStore
+
+    from dasksvm.data.stores import created_at
+
+    if is_url(path):
+        with created_at(path) as store:
+            yield store
+    else:
+        with created(Path(path)) as part:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            yield LocalStore(part)
 
 
 def _in_writing(error: OSError, path: str) -> bool:
@@ -92,7 +99,7 @@ def _in_writing(error: OSError, path: str) -> bool:
     return at.startswith((f"{whole}/", f"{parent}/.{name}.", f"{parent}/{SPILLED}")) or f"{parent}/".startswith(at)
 
 
-def _write_group(target: str, folder: Path | None, reader: Reader, how: Writing, client: Any, watch: Watch) -> None:
+def _write_group(store: Any, folder: Path | None, reader: Reader, how: Writing, client: Any, watch: Watch) -> None:
     intake = _Intake(reader, watch)
     blocks = intake.blocks(client)
     with ExitStack() as stack:
@@ -105,7 +112,7 @@ def _write_group(target: str, folder: Path | None, reader: Reader, how: Writing,
         first = next(blocks, None)
         if first is None:
             raise ValueError(f"{reader.origin}: there are no rows.")
-        group = GroupWriter(target, first, how.chunk_rows, how.labelled, how.shuffle)
+        group = GroupWriter(store, first, how.chunk_rows, how.labelled, how.shuffle)
         group.write(chain([first], _watched(blocks, watch, intake.rows) if how.shuffle else blocks))
     statistics, names = intake.statistics, reader.names
     if group.width == 0:

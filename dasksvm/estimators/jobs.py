@@ -12,6 +12,7 @@ from dasksvm.data import Dataset
 from dasksvm.estimators.learned import UNLIMITED, LearnedClassifier
 from dasksvm.estimators.parameters import check_parameters
 from dasksvm.estimators.training import check_checkpoint, train
+from dasksvm.paths import is_url, located
 
 if TYPE_CHECKING:
     from dasksvm.runtime.driver import Driver
@@ -102,7 +103,8 @@ def _train(
 
 
 def _absolute(path: str | Path) -> str:
-    return str(path) if "://" in str(path) else str(Path(path).absolute())
+    text = located(path)
+    return text if is_url(text) else str(Path(text).absolute())
 
 
 def _told(value: Any) -> Any:

@@ -13,6 +13,7 @@ from dasksvm.callbacks import Watcher
 from dasksvm.data.sources import Examples
 from dasksvm.estimators.learned import LearnedClassifier
 from dasksvm.model import KernelModel
+from dasksvm.paths import local
 from dasksvm.snapshots import Checkpoint, Pace, defined_by
 from dasksvm.solver.settings import Settings
 from dasksvm.timings import Timings
@@ -80,7 +81,7 @@ def train(
     check_checkpoint(checkpoint, every, resume)
     fitted = clone(estimator).set_params(client=estimator.client if client is None else client)
     X, y = data if isinstance(data, tuple) else (data, None)
-    keeping = None if checkpoint is None else partial(_kept, str(Path(checkpoint).absolute()), every, resume)
+    keeping = None if checkpoint is None else partial(_kept, str(local(checkpoint).absolute()), every, resume)
     timings, stopped = fitted._fit(X, y, None, callbacks, keeping=keeping)
     return Run(fitted.model_, fitted, fitted.history_, timings, stopped)
 
@@ -89,10 +90,8 @@ def check_checkpoint(checkpoint: str | Path | None, every: float | None, resume:
     """Raise ValueError where these cannot say how a run is kept."""
     if checkpoint is None and (resume or every is not None):
         raise ValueError("resume and every need a checkpoint, the folder of the snapshots.")
-    if "://" in str(checkpoint):
-        raise ValueError(
-            f"checkpoint must be a folder, on a disk that the workers share. Got {str(checkpoint)!r} instead."
-        )
+    if checkpoint is not None:
+        local(checkpoint)
 
 
 def _kept(

@@ -14,6 +14,7 @@ from dasksvm.data.readers.files import NpzReader, npy_reader
 from dasksvm.data.readers.parquet import ParquetReader
 from dasksvm.data.readers.reader import Reader
 from dasksvm.data.readers.text import CsvReader, SvmlightReader
+from dasksvm.paths import local
 
 FORMATS = ("csv", "svmlight", "npy", "npz", "parquet", "anndata")
 SUFFIXES = {
@@ -45,7 +46,7 @@ class Reading:
 def reader_of(X: Any, y: Any, weight: Any, how: Reading) -> Reader:
     """Choose the reader of an array, a dataframe or a file."""
     if isinstance(X, (str, Path)):
-        return _file_reader(str(X), y, weight, how)
+        return _file_reader(X, y, weight, how)
     if is_dask(X):
         if not hasattr(X, "to_dask_array"):
             return DaskArrayReader(X, y, weight)
@@ -64,7 +65,8 @@ def reader_of(X: Any, y: Any, weight: Any, how: Reading) -> Reader:
     return ArrayReader(X if is_sparse(X) else np.asarray(X), y, weight, "memory", names)
 
 
-def _file_reader(path: str, y: Any, weight: Any, how: Reading) -> Reader:
+def _file_reader(source: str | Path, y: Any, weight: Any, how: Reading) -> Reader:
+    path = str(local(source))
     if not Path(path).exists():
         raise FileNotFoundError(f"{path} does not exist.")
     kind = how.format or _format_of(path)
