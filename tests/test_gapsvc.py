@@ -57,6 +57,10 @@ def test_history_and_certificate_tell_of_the_gap(variant):
     assert last["dual"] == pytest.approx(model.dual_objective_, rel=1e-4)
     assert {"gap", "support_vectors", "seen"} <= set(last)
     assert last["seen"] == len(X)
+    if variant == "nc":
+        with pytest.raises(ValueError, match="not convex"):
+            model.duality_gap(X, y)
+        return
     primal, dual, gap = model.duality_gap(X, y)
     assert dual == pytest.approx(model.dual_objective_)
     if variant == "full":
