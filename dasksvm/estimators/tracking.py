@@ -10,18 +10,22 @@ from dasksvm.estimators.learned import limit
 from dasksvm.estimators.online import OnlineClassifier
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of
 from dasksvm.solver.lasvm import Rules
+from dasksvm.solver.names import look_up
 from dasksvm.solver.selection import RANDOM
 from dasksvm.solver.settings import Settings
 from dasksvm.solver.tracking import TrackingRules
 
+# Whether members with a coefficient alone have a gradient; whether all examples are taken in before the first step.
+GRADIENTS = {"all": False, "support": True}
+SOLVERS = {"online": False, "batch": True}
 OTHERS = ("tol", "reprocess", "delta_max", "second_order", "finish")
 RULES: dict[str, Rule] = {
     **{name: rule for name, rule in SHARED.items() if name not in OTHERS},
     "steps": integer("[1, inf)", lambda v: v >= 1),
     "process": flag(),
     "average": flag(),
-    "gradients": one_of("all", "support"),
-    "solver": one_of("online", "batch"),
+    "gradients": one_of(*GRADIENTS),
+    "solver": one_of(*SOLVERS),
     "epochs": integer("[1, inf)", lambda v: v >= 1),
     "max_support": either(NONE, integer("[1, inf)", lambda v: v >= 1)),
 }
@@ -163,7 +167,7 @@ class TrackingSVC(OnlineClassifier):
         self.client = client
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
-        batch, support = self.solver == "batch", self.gradients == "support"
+        batch, support = look_up(SOLVERS, "solver", self.solver), look_up(GRADIENTS, "gradients", self.gradients)
         if support and not (self.process or batch):
             raise ValueError("gradients 'support' needs process=True: an example would never get a coefficient.")
         if batch and self.selection != RANDOM:
