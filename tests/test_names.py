@@ -39,7 +39,6 @@ from pipelines import compare, ingest, robust, tasks
 from tests.helpers import blobs, decomposing, kernel_matrix
 
 NEW = "new"
-THREE = MulticlassSVC(machine="cs", random_state=0)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +101,27 @@ def test_jitted_dispatches_refuse_numbers_of_nobody():
         steps.first_variable.py_func(w, None, None, 4, steps.S2DO_ALL, 0, 0.0)
     with pytest.raises(ValueError, match="unknown kind of step"):
         steps.larank_pair.py_func(w, None, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("solver", "name", "value"),
+    [
+        ("batch", "working_set", "all"),
+        ("batch", "schedule", "fixed"),
+        ("batch", "old_new", True),
+        ("larank", "working_set", "within-pattern"),
+        ("larank", "old_new", True),
+    ],
+)
+def test_a_parameter_that_a_solver_ignores_is_refused(solver, name, value):
+    X, y = blobs(60)
+    model = MulticlassSVC(solver=solver, **{name: value})
+    with pytest.raises(
+        ValueError, match=f"The '{name}' parameter of MulticlassSVC has no effect with solver='{solver}'"
+    ):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match=f"The '{name}' parameter"):
+        model.partial_fit(X, y, classes=[-1, 1])
 
 
 # Kernels
