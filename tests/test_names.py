@@ -104,20 +104,23 @@ def test_jitted_dispatches_refuse_numbers_of_nobody():
 
 
 @pytest.mark.parametrize(
-    ("solver", "name", "value"),
+    ("kind", "solver", "name", "value"),
     [
-        ("batch", "working_set", "all"),
-        ("batch", "schedule", "fixed"),
-        ("batch", "old_new", True),
-        ("larank", "working_set", "within-pattern"),
-        ("larank", "old_new", True),
+        (MulticlassSVC, "batch", "working_set", "all"),
+        (MulticlassSVC, "batch", "schedule", "fixed"),
+        (MulticlassSVC, "batch", "old_new", True),
+        (MulticlassSVC, "larank", "working_set", "within-pattern"),
+        (MulticlassSVC, "larank", "old_new", True),
+        (TrackingSVC, "batch", "process", False),
+        (TrackingSVC, "batch", "average", False),
+        (TrackingSVC, "batch", "gradients", "all"),
     ],
 )
-def test_a_parameter_that_a_solver_ignores_is_refused(solver, name, value):
+def test_a_parameter_that_a_solver_ignores_is_refused(kind, solver, name, value):
     X, y = blobs(60)
-    model = MulticlassSVC(solver=solver, **{name: value})
+    model = kind(solver=solver, **{name: value})
     with pytest.raises(
-        ValueError, match=f"The '{name}' parameter of MulticlassSVC has no effect with solver='{solver}'"
+        ValueError, match=f"The '{name}' parameter of {kind.__name__} has no effect with solver='{solver}'"
     ):
         model.fit(X, y)
     with pytest.raises(ValueError, match=f"The '{name}' parameter"):

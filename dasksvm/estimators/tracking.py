@@ -8,7 +8,7 @@ from dasksvm.data.coding import Coding
 from dasksvm.estimators.lasvm import RULES as SHARED
 from dasksvm.estimators.learned import limit
 from dasksvm.estimators.online import OnlineClassifier
-from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of
+from dasksvm.estimators.parameters import NONE, Rule, check_unused, either, flag, integer, one_of
 from dasksvm.solver.lasvm import Rules
 from dasksvm.solver.names import look_up
 from dasksvm.solver.selection import RANDOM
@@ -59,8 +59,8 @@ class TrackingSVC(OnlineClassifier):
         "all" keeps every example with its gradient, as the theorems have it: it takes as many kernel rows as there are examples.
         "support" keeps those with a coefficient; picks of others are passed over (sections 5.1 and 5.2). It needs `process`.
     solver : {"online", "batch"}, default="online"
-        "batch" takes all examples in before the first pick, and then makes K picks for each (section 6.3). `process`, `average`
-        and `gradients` are not for it: it keeps all gradients, and gives the last iterate.
+        "batch" takes all examples in before the first pick, and then makes K picks for each (section 6.3). It keeps all
+        gradients, and gives the last iterate: other values of `process`, `average` and `gradients` than the defaults are refused.
     selection : {"random", "gradient", "active", "autoactive"}, default="random"
         The teacher, as in `LaSVC`; of the batch solver "random" only.
     candidates : int, default=50
@@ -168,6 +168,8 @@ class TrackingSVC(OnlineClassifier):
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         batch, support = look_up(SOLVERS, "solver", self.solver), look_up(GRADIENTS, "gradients", self.gradients)
+        if batch:
+            check_unused(self, ("process", "average", "gradients"), f"solver={self.solver!r}")
         if support and not (self.process or batch):
             raise ValueError("gradients 'support' needs process=True: an example would never get a coefficient.")
         if batch and self.selection != RANDOM:
