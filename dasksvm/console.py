@@ -124,11 +124,10 @@ def model_facts(model: Any, path: str) -> Facts:
     import numpy as np
 
     kernel = model.kernel
-    used = {"rbf": ("gamma",), "poly": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "coef0")}
     return {
         "path": path,
         "kernel": kernel.name,
-        "kernel_parameters": {name: getattr(kernel, name) for name in used.get(kernel.name, ())},
+        "kernel_parameters": {name: getattr(kernel, name) for name in kernel.formula.parameters},
         "support_vectors": model.support_vectors.shape[0],
         "features": model.support_vectors.shape[1],
         "dtype": str(model.support_vectors.dtype),

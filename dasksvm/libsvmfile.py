@@ -20,10 +20,10 @@ from dasksvm.modelfile import MOST_DEGREE
 from dasksvm.pairlayout import Values, by_class, by_pair
 from dasksvm.paths import local
 from dasksvm.solver.features import Ints
-from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.kernels import FORMULAS, Kernel
+from dasksvm.solver.names import look_up
 
 NAMES = {"linear": "linear", "poly": "polynomial", "rbf": "rbf", "sigmoid": "sigmoid"}
-PARAMETERS = {"linear": (), "poly": ("degree", "gamma", "coef0"), "rbf": ("gamma",), "sigmoid": ("gamma", "coef0")}
 LARGEST = MOST_FEATURES
 # A few bytes of text say something of each pair of classes for each support vector.
 MOST_CLASSES = 256
@@ -42,6 +42,7 @@ def write(model: KernelModel, path: str | Path) -> None:
             'train with decision_function_shape="ovo".'
         )
     labels = _labels(model.classes, path)
+    theirs = look_up(NAMES, "kernel of LIBSVM's format", model.kernel.name)
     model = without_scaling(model)
     # Of two classes a positive value speaks for the second: it comes first in the file.
     labels = labels[::-1] if len(labels) == 2 else labels
@@ -52,8 +53,8 @@ def write(model: KernelModel, path: str | Path) -> None:
     for values in (vectors.data, layout.coefficients, model.intercepts):
         if not np.isfinite(values).all():
             raise ValueError(f"{path}: this model has values that are not finite.")
-    header: list[tuple[str, Any]] = [("svm_type", "c_svc"), ("kernel_type", NAMES[model.kernel.name])]
-    header += [(name, _digits(getattr(model.kernel, name))) for name in PARAMETERS[model.kernel.name]]
+    header: list[tuple[str, Any]] = [("svm_type", "c_svc"), ("kernel_type", theirs)]
+    header += [(name, _digits(getattr(model.kernel, name))) for name in model.kernel.formula.parameters]
     header += [("nr_class", len(labels)), ("total_sv", len(layout.rows))]
     header += [("rho", _joined(-model.intercepts)), ("label", _joined(labels)), ("nr_sv", _joined(layout.counts))]
     with replacing(path) as file:
@@ -80,11 +81,20 @@ def without_scaling(model: KernelModel) -> KernelModel:
     if model.scaling is None:
         return model
     offset, factor, kernel = model.scaling.offset, model.scaling.factor, model.kernel
-    if kernel.name == "rbf" and np.all(np.abs(factor) == np.abs(factor[0])):
-        return replace(model, kernel=replace(kernel, gamma=kernel.gamma * float(factor[0]) ** 2), scaling=None)
     shifts = bool(offset.any())
     vectors: Any = model.support_vectors
-    if kernel.name == "rbf" or (shifts and (kernel.name != "linear" or is_sparse(vectors))):
+    match kernel.name:
+        case "rbf":
+            if np.all(np.abs(factor) == np.abs(factor[0])):
+                return replace(model, kernel=replace(kernel, gamma=kernel.gamma * float(factor[0]) ** 2), scaling=None)
+            folds = False
+        case "linear":
+            folds = not shifts or not is_sparse(vectors)
+        case "poly" | "sigmoid":
+            folds = not shifts
+        case _:
+            raise ValueError(f"how a scaling becomes part of a model with kernel {kernel.name!r} is not known.")
+    if not folds:
         raise ValueError(
             f"this model has a scaling of features, which LIBSVM's format has not and which cannot be made part of kernel "
             f"{kernel.name}: scale the rows before training, or use to_sklearn()."
@@ -212,7 +222,7 @@ class _Reading:
         if name not in names:
             raise self._bad("kernel_type", f"{name[:40]!r} is none of {', '.join(names)}")
         parameters: dict[str, Any] = {}
-        for key in PARAMETERS[names[name]]:
+        for key in FORMULAS[names[name]].parameters:
             (parameters[key],) = self._whole(key, 1, MOST_DEGREE, 1) if key == "degree" else self._real(key, 1)
         if parameters.get("gamma", 0.0) < 0:
             raise self._bad("gamma", "it is negative")

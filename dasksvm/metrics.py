@@ -47,7 +47,7 @@ def geometric_mean(confusion: NDArray[Any]) -> float:
 
     Examples
     --------
-    >>> geometric_mean(np.array([[90, 10], [60, 40]]))
+    >>> round(geometric_mean(np.array([[90, 10], [60, 40]])), 6)
     0.6
     """
     counts = confusion.sum(axis=1)

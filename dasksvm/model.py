@@ -169,9 +169,16 @@ class KernelModel:
 
     @cached_property
     def _map(self) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
-        """What rows go through: the scaling, and for rbf a shift of the mean to 0 against cancellation, in dense rows."""
+        """What rows go through: the scaling, and a shift of the mean to 0 against cancellation, in dense rows.
+
+        The shift is only for kernels whose values it does not change.
+        """
         shift, factor = (None, None) if self.scaling is None else (self.scaling.offset, self.scaling.factor)
-        if self.kernel.name == "rbf" and not sp.issparse(self.support_vectors) and self.support_vectors.shape[0]:
+        if (
+            self.kernel.formula.shift_invariant
+            and not sp.issparse(self.support_vectors)
+            and self.support_vectors.shape[0]
+        ):
             shift = np.asarray(self.support_vectors.mean(axis=0, dtype=np.float64))
         return shift, factor
 

@@ -23,24 +23,28 @@ SOLVERS = ("lasvc", "lasvc-converged", "smosvc", "sklearnex", "sklearn")
 
 def make(solver: str, task: Task, cache_size: float, seed: int) -> Any:
     """Make an estimator, pinned as DESIGN asks for comparisons."""
-    if solver.startswith("lasvc"):
-        from dasksvm import LaSVC
+    match solver:
+        case "lasvc" | "lasvc-converged":
+            from dasksvm import LaSVC
 
-        epochs: int | str = "converged" if solver.endswith("converged") else 1
-        return LaSVC(**task.parameters, epochs=epochs, cache_size=cache_size, random_state=seed)
-    if solver == "smosvc":
-        from dasksvm import SMOSVC
+            epochs: int | str = "converged" if solver == "lasvc-converged" else 1
+            return LaSVC(**task.parameters, epochs=epochs, cache_size=cache_size, random_state=seed)
+        case "smosvc":
+            from dasksvm import SMOSVC
 
-        return SMOSVC(**task.parameters, cache_size=cache_size, random_state=seed)
-    if solver == "sklearnex":
-        import daal4py
-        from sklearnex.svm import SVC as Pinned
+            return SMOSVC(**task.parameters, cache_size=cache_size, random_state=seed)
+        case "sklearnex":
+            import daal4py
+            from sklearnex.svm import SVC as Pinned
 
-        daal4py.daalinit(nthreads=len(os.sched_getaffinity(0)))
-        return Pinned(**task.parameters, cache_size=4000)
-    from sklearn.svm import SVC
+            daal4py.daalinit(nthreads=len(os.sched_getaffinity(0)))
+            return Pinned(**task.parameters, cache_size=4000)
+        case "sklearn":
+            from sklearn.svm import SVC
 
-    return SVC(**task.parameters, cache_size=4000)
+            return SVC(**task.parameters, cache_size=4000)
+        case _:
+            raise click.UsageError(f"unknown solver {solver!r}: it must be one of {', '.join(SOLVERS)}.")
 
 
 def measure(solver: str, task: Task, cache_size: float, seed: int) -> dict[str, Any]:

@@ -35,28 +35,32 @@ def made(format: str, rows: int, folder: Path) -> tuple[str, Any]:
 
 
 def _write(format: str, path: Path, X: NDArray[np.float32], y: NDArray[np.int64]) -> None:
-    if format == "npy":
-        np.save(path, X)
-    elif format == "npz":
-        np.savez(path, X=X, y=y)
-    elif format == "anndata":
-        import zarr
+    match format:
+        case "npy":
+            np.save(path, X)
+        case "npz":
+            np.savez(path, X=X, y=y)
+        case "anndata":
+            import zarr
 
-        group = zarr.open_group(str(path), mode="w")
-        group.create_array("X", data=X)
-        group.create_group("obs").create_array("label", data=y)
-    elif format == "parquet":
-        import pandas as pd
+            group = zarr.open_group(str(path), mode="w")
+            group.create_array("X", data=X)
+            group.create_group("obs").create_array("label", data=y)
+        case "parquet":
+            import pandas as pd
 
-        pd.DataFrame(X, columns=[f"f{at}" for at in range(WIDTH)]).assign(y=y).to_parquet(path, row_group_size=50_000)
-    else:
-        form = "%.5f" if format == "csv" else None
-        with path.open("w") as file:
-            for row, label in zip(X, y, strict=True):
-                if form:
-                    file.write(",".join([form % value for value in row]) + f",{label}\n")
-                else:
+            columns = [f"f{at}" for at in range(WIDTH)]
+            pd.DataFrame(X, columns=columns).assign(y=y).to_parquet(path, row_group_size=50_000)
+        case "csv":
+            with path.open("w") as file:
+                for row, label in zip(X, y, strict=True):
+                    file.write(",".join([f"{value:.5f}" for value in row]) + f",{label}\n")
+        case "svmlight":
+            with path.open("w") as file:
+                for row, label in zip(X, y, strict=True):
                     file.write(f"{label} " + " ".join([f"{at}:{value:.5f}" for at, value in enumerate(row, 1)]) + "\n")
+        case _:
+            raise click.UsageError(f"rows cannot be written as {format!r}.")
 
 
 @click.command()

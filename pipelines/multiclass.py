@@ -52,7 +52,9 @@ def main() -> None:
 
 def estimator(task: Task, machine: str, variant: str, seed: int, cache_size: float) -> MulticlassSVC:
     """Make the solver of a variant with the paper's parameters."""
-    options = {"working_set": STRATEGY[machine]} | VARIANTS[variant]
+    options = VARIANTS[variant]
+    if "solver" not in options:
+        options = {"working_set": STRATEGY[machine]} | options
     parameters = PARAMETERS[task.name][machine]
     return MulticlassSVC(machine=machine, **parameters, **options, cache_size=cache_size, random_state=seed)
 

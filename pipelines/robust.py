@@ -69,7 +69,13 @@ def solver(name: str, task: Task, seed: int, cache_size: float, **options: Any) 
     common = task.parameters | {"cache_size": cache_size, "random_state": seed} | options
     if name in VARIANTS:
         return GapSVC(variant=name, **common)
-    return LaSVC(**common) if name == "lasvm" else make("sklearnex", task, cache_size, seed)
+    match name:
+        case "lasvm":
+            return LaSVC(**common)
+        case "svc":
+            return make("sklearnex", task, cache_size, seed)
+        case _:
+            raise click.UsageError(f"unknown solver {name!r}: it must be one of {', '.join(SOLVERS)}.")
 
 
 def figures(positive: Any, values: Any) -> dict[str, float]:

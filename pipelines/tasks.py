@@ -151,6 +151,8 @@ def load(name: str, folder: Path) -> Task:
     if name in TASKS:
         return TASKS[name](folder, None)
     kind, _, rows = name.rpartition("-")
+    if kind not in TASKS or not rows.isdigit():
+        raise ValueError(f"unknown task {name!r}: it must be one of {', '.join(TASKS)}, with -N for its first N rows.")
     return TASKS[kind](folder, int(rows))
 
 

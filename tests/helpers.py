@@ -34,13 +34,17 @@ def blobs(n: int, d: int = 5, seed: int = 0, shift: float = 0.6) -> tuple[NDArra
 def kernel_matrix(name: str, X: Any, Z: Any, gamma: float, coef0: float, degree: int) -> NDArray[np.float64]:
     """Kernel values written down as in the text books."""
     dots = X @ Z.T
-    if name == "linear":
-        return dots
-    if name == "poly":
-        return (gamma * dots + coef0) ** degree
-    if name == "sigmoid":
-        return np.tanh(gamma * dots + coef0)
-    return np.exp(-gamma * ((X[:, None, :] - Z[None, :, :]) ** 2).sum(axis=2))
+    match name:
+        case "linear":
+            return dots
+        case "poly":
+            return (gamma * dots + coef0) ** degree
+        case "sigmoid":
+            return np.tanh(gamma * dots + coef0)
+        case "rbf":
+            return np.exp(-gamma * ((X[:, None, :] - Z[None, :, :]) ** 2).sum(axis=2))
+        case _:
+            raise ValueError(f"there is no formula for the kernel {name!r} here")
 
 
 def solve_qp(K: NDArray[np.float64], y: NDArray[Any], bound: NDArray[np.float64]) -> float:

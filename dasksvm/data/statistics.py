@@ -94,12 +94,15 @@ class FeatureStatistics:
 
         Sparse rows cannot be shifted: a map that would is refused.
         """
-        if scale == "none":
-            return None
-        if scale == "minmax":
-            offset, width = self.minimum, self.maximum - self.minimum
-        else:
-            offset, width = self.mean, np.sqrt(self.variance)
+        match scale:
+            case "none":
+                return None
+            case "minmax":
+                offset, width = self.minimum, self.maximum - self.minimum
+            case "standard":
+                offset, width = self.mean, np.sqrt(self.variance)
+            case _:
+                raise ValueError(f"unknown scale {scale!r}: it must be one of {', '.join(SCALES)}.")
         if sparse and np.any(offset != 0.0):
             column = int(np.flatnonzero(offset)[0])
             raise ValueError(

@@ -120,7 +120,7 @@ def _write_group(store: Any, folder: Path | None, reader: Reader, how: Writing, 
     scaling = statistics.scaling(how.scale, sparse=group.sparse)
     classes, table = intake.classes.ordered()
     group.renumber(table)
-    if how.scale == "none":
+    if scaling is None:
         _warn_of_scales(statistics, names, group.sparse)
     counts = np.zeros(len(classes), np.int64)
     np.add.at(counts, table, intake.counts[: len(table)])

@@ -16,7 +16,7 @@ from dasksvm.data.sources import Examples, MemoryLabels, MemorySource
 from dasksvm.estimators.lasvm import LaSVC
 from dasksvm.estimators.learned import CONVERGED, support_rows
 from dasksvm.estimators.parameters import check_parameters, flag, integer, one_of
-from dasksvm.estimators.pool import Search, nearest
+from dasksvm.estimators.pool import Search, best_rows
 from dasksvm.estimators.problem import boxes_of
 from dasksvm.local import LocalExecutor
 from dasksvm.model import KernelModel
@@ -25,9 +25,18 @@ from dasksvm.solver.expansion import SEEDS
 from dasksvm.solver.features import Ints
 from dasksvm.solver.intermediate import finished_copy
 from dasksvm.solver.messages import ScorePlan, Targets
-from dasksvm.solver.selection import ACTIVE, AS_GIVEN, AUTOACTIVE, MOST_GROUPS, RANDOM, Pools, RandomOrder, Selection
+from dasksvm.solver.selection import (
+    ACTIVE,
+    AS_GIVEN,
+    CRITERION_OF,
+    MOST_GROUPS,
+    Pools,
+    RandomOrder,
+    Selection,
+    criterion_of,
+)
 
-CRITERIA = (RANDOM, ACTIVE, AUTOACTIVE)
+CRITERIA = tuple(name for name, criterion in CRITERION_OF.items() if not criterion.labels)
 
 
 class ActiveLearner:
@@ -84,20 +93,19 @@ class ActiveLearner:
     ) -> None:
         self.selection, self.candidates, self.first, self.retrain = selection, candidates, first, retrain
         rules = {"selection": one_of(*CRITERIA), "first": integer("[1, inf)", lambda v: v >= 1), "retrain": flag()}
-        if candidates == "all" and selection == AUTOACTIVE:
-            raise ValueError(
-                "selection 'autoactive' needs a number of candidates: with 'all' there is nothing to sample."
-            )
         if candidates != "all":
             rules["candidates"] = integer("[1, inf) or 'all'", lambda v: v >= 1)
         check_parameters(self, rules)
+        self._criterion = criterion_of(selection)
+        if candidates == "all" and self._criterion.adaptive:
+            raise ValueError(
+                f"selection {selection!r} needs a number of candidates: with 'all' there is nothing to sample."
+            )
         self.estimator = clone(estimator)
         epochs = CONVERGED if retrain else 1
         self._source, self._learner, self._form, seed = self.estimator._for_labels_to_come(pool, epochs)
-        most = 1 if selection == RANDOM or candidates == "all" else int(candidates)
-        self._pools = Pools(
-            RandomOrder(self._source.chunks, seed), Selection(ACTIVE if selection == RANDOM else selection, most)
-        )
+        most = 1 if candidates == "all" else int(candidates)
+        self._pools = Pools(RandomOrder(self._source.chunks, seed), Selection(selection, most))
         self._pools.begin(np.zeros(0, np.int64))
         self._taught: list[Any] = []
         self.ids: Ints = np.zeros(0, np.int64)
@@ -127,7 +135,7 @@ class ActiveLearner:
         """
         if count < 1 or count != int(count):
             raise ValueError(f"count must be an int, at least 1. Got {count!r} instead.")
-        if not self.started or self.selection == RANDOM:
+        if not self.started or self._criterion.measure is None:
             drawn = self._pools.draw(count)
             self._pools.take_out(drawn)
             return drawn
@@ -150,9 +158,9 @@ class ActiveLearner:
 
     def _search(self, count: int) -> Ints:
         out = np.flatnonzero(self._pools.mark)
-        search = Search(self._kernel, self._form, self._view(), count, out)
+        search = Search(self._kernel, self._form, self._view(), self.selection, count, out)
         with self.estimator._cluster(self._source) as client:
-            found = nearest(self._source, search, client)
+            found = best_rows(self._source, search, client)
         self._pools.take_out(found)
         return found
 

@@ -33,9 +33,9 @@ class Certificate:
     ----------
     primal, dual, gap : float
         ½|w|² + Σ C_i loss_i, the dual objective, and their difference; of several problems, their sums.
-    violation : ndarray of float64, shape (P,), or None
+    violation : ndarray of float64, shape (P,)
         How far the worst row of each problem is from satisfying the conditions of the optimum. A machine of all classes is one
-        problem. None for a model whose coefficients have boxes that are not known any more.
+        problem.
     rows : ndarray of int64, shape (k,)
         The rows that violate most, the worst first, with the numbers that `support_` has: rows of X, or source rows of a data
         set. A row may be there for several problems; rows that do not violate are not there.
@@ -48,7 +48,7 @@ class Certificate:
     primal: float
     dual: float
     gap: float
-    violation: Values | None
+    violation: Values
     rows: Ints
     violations: Values
     problems: Ints
@@ -60,7 +60,7 @@ class Certificate:
 
 
 class Tally(NamedTuple):
-    """What some rows say, as the parts of a `Certificate`: Σ C_i loss_i, and the violations; of shape (0,) if none are known."""
+    """What some rows say, as the parts of a `Certificate`: Σ C_i loss_i, and the violations."""
 
     loss: float
     violation: Values
@@ -71,8 +71,7 @@ class Tally(NamedTuple):
     def certify(self, dual: float, half_norm: float) -> Certificate:
         """Make the certificate of rows that are the whole set."""
         primal = half_norm + self.loss
-        known = self.violation if len(self.violation) else None
-        return Certificate(primal, dual, primal - dual, known, self.rows, self.violations, self.problems)
+        return Certificate(primal, dual, primal - dual, self.violation, self.rows, self.violations, self.problems)
 
 
 # Given targets, decision values of shape (n, P) and coefficients of shape (V, n): Σ C_i loss_i, and the violations, shape (P, n).
@@ -91,11 +90,6 @@ def hinge(targets: Targets, values: Values, alpha: Values) -> tuple[float, Value
     share = sign * alpha
     may_rise, may_fall = share < (1.0 - SNAP) * bound, share > SNAP * bound
     return loss, np.maximum(np.where(may_rise, lacking, 0.0), np.where(may_fall, -lacking, 0.0))
-
-
-def hinge_alone(targets: Targets, values: Values, alpha: Values) -> tuple[float, Values]:
-    """Judge rows of two-class problems whose coefficients have boxes that are not known: their loss alone."""
-    return hinge(targets, values, alpha)[0], np.zeros((0, len(values)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dasksvm.data.coding import Coding
-from dasksvm.estimators.learned import CONVERGED, limit
+from dasksvm.estimators.learned import CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES, limit
 from dasksvm.estimators.online import OnlineClassifier
 from dasksvm.estimators.parameters import NONE, Rule, check_parameters, either, flag, integer, one_of, real
 from dasksvm.model import KernelModel
@@ -19,11 +19,11 @@ from dasksvm.solver.settings import Settings
 RULES: dict[str, Rule] = {
     "C": real("(0.0, inf)", lambda v: v > 0),
     "kernel": one_of(*KERNELS),
-    "gamma": either(one_of("scale", "auto"), real("(0.0, inf)", lambda v: v > 0)),
+    "gamma": either(one_of(*GAMMAS), real("(0.0, inf)", lambda v: v > 0)),
     "degree": integer("[1, inf)", lambda v: v >= 1),
     "coef0": real("(-inf, inf)", lambda v: True),
     "tol": real("(0.0, inf)", lambda v: v > 0),
-    "epochs": either(one_of("converged"), integer("[1, inf)", lambda v: v >= 1)),
+    "epochs": either(one_of(*EPOCHS), integer("[1, inf)", lambda v: v >= 1)),
     "selection": one_of(*CRITERIA),
     "candidates": integer("[1, inf)", lambda v: v >= 1),
     "reprocess": integer("[1, inf)", lambda v: v >= 1),
@@ -32,10 +32,10 @@ RULES: dict[str, Rule] = {
     "finish": flag(),
     "max_examples": either(NONE, integer("[1, inf)", lambda v: v >= 1)),
     "max_support": either(NONE, integer("[2, inf)", lambda v: v >= 2)),
-    "decision_function_shape": one_of("ovr", "ovo"),
+    "decision_function_shape": one_of(*SHAPES),
     "max_time": either(NONE, real("(0.0, inf)", lambda v: v > 0)),
     "cache_size": real("(0.0, inf)", lambda v: v > 0),
-    "dtype": one_of("float32", "float64"),
+    "dtype": one_of(*DTYPES),
     "verbose": either(flag(), integer("[0, inf)", lambda v: v >= 0)),
 }
 

@@ -32,16 +32,28 @@ from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.learners import make_learner
 from dasksvm.solver.messages import Progress
+from dasksvm.solver.names import look_up
 from dasksvm.solver.selection import RandomOrder, Selection
 from dasksvm.solver.settings import Settings
 from dasksvm.timings import Timings
 
 CONVERGED = 0
+# What can be said of `epochs` in words.
+EPOCHS = {"converged": CONVERGED}
+# Precisions of kernel values.
+DTYPES: dict[str, type[np.floating[Any]]] = {"float32": np.float32, "float64": np.float64}
+# Whether the two-class problems of several classes are those of each pair.
+SHAPES = {"ovr": False, "ovo": True}
 UNLIMITED = 1 << 62
 # From this share of non-zeros on, a dense tile is cheaper than one of CSR members.
 DENSE_SHARE = 0.05
 # Features up to which members are made dense.
 DENSE_WIDTH = 4096
+# What γ can be called, as a function of the number of features and the variance of their values.
+GAMMAS: dict[str, Callable[[int, float], float]] = {
+    "scale": lambda width, variance: 1.0 / (width * variance) if variance > 0 else 1.0,
+    "auto": lambda width, variance: 1.0 / width,
+}
 # Called with a learner before it is fed, and with its examples.
 Begin = Callable[[Learner, Examples], None]
 # Says where a run is kept: called with what defines it, and whether its seed does.
@@ -177,14 +189,16 @@ class LearnedClassifier(KernelClassifier):
         return learner, Examples(problem.source, form, problem.columns, coding, 0), seed
 
     def _passes(self) -> int:
-        return CONVERGED if self.epochs == "converged" else int(self.epochs)
+        if isinstance(self.epochs, str):
+            return look_up(EPOCHS, "number of epochs", self.epochs)
+        return int(self.epochs)
 
     def _coding(self, problem: Problem) -> Coding:
         return Coding.of(problem.boxes(self.C, self.class_weight), pairwise=self._pairwise)
 
     @property
     def _pairwise(self) -> bool:
-        return bool(self.decision_function_shape == "ovo")
+        return look_up(SHAPES, "decision_function_shape", self.decision_function_shape)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(1 << 31))
@@ -194,8 +208,8 @@ class LearnedClassifier(KernelClassifier):
         mean, variance, share = moments(source)
         settings = self._settings(len(mean), variance, epochs, coding)
         sparse = source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
-        centre = mean if settings.kernel.name == "rbf" and not sparse else None
-        return settings, Form(np.dtype(self.dtype), source.scaling, centre, sparse)
+        centre = mean if settings.kernel.formula.shift_invariant and not sparse else None
+        return settings, Form(np.dtype(look_up(DTYPES, "dtype", self.dtype)), source.scaling, centre, sparse)
 
     def _run(
         self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher], keeping: Keeping | None = None
@@ -293,8 +307,6 @@ def limit(budget: int | None) -> int:
 def kernel_of(estimator: Any, width: int, variance: float) -> Kernel:
     """Make the kernel that an estimator's parameters ask for, on rows of `width` features whose values have this variance."""
     gamma = estimator.gamma
-    if gamma == "scale":
-        gamma = 1.0 / (width * variance) if variance > 0 else 1.0
-    elif gamma == "auto":
-        gamma = 1.0 / width
+    if isinstance(gamma, str):
+        gamma = look_up(GAMMAS, "gamma", gamma)(width, variance)
     return Kernel(estimator.kernel, float(gamma), float(estimator.coef0), int(estimator.degree))

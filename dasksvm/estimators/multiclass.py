@@ -1,7 +1,7 @@
 """MulticlassSVC: the all-in-one machines of paper 5."""
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from dasksvm.estimators.certificate import Judge
 from dasksvm.estimators.lasvm import RULES as SHARED
 from dasksvm.estimators.learned import CONVERGED, limit
 from dasksvm.estimators.online import OnlineClassifier
-from dasksvm.estimators.parameters import Rule, flag, one_of
+from dasksvm.estimators.parameters import Rule, check_unused, flag, one_of
 from dasksvm.estimators.problem import Problem
 from dasksvm.model import KernelModel
 from dasksvm.solver.kernels import Kernel
@@ -29,9 +29,36 @@ from dasksvm.solver.multiclass.steps import (
     S2DO_ALL,
 )
 from dasksvm.solver.multiclass.structure import MACHINES, Machine, losses, machine
+from dasksvm.solver.names import look_up
 from dasksvm.solver.selection import Selection
 from dasksvm.solver.settings import Settings
 
+
+class Solver(NamedTuple):
+    """What a solver stands for.
+
+    Attributes
+    ----------
+    larank : bool
+        Whether its steps are LaRank's.
+    batch : bool
+        Whether patterns are taken in first and solved for then.
+    unused : tuple of str
+        Parameters that it makes no use of.
+    """
+
+    larank: bool
+    batch: bool
+    unused: tuple[str, ...]
+
+
+SOLVERS = {
+    "online": Solver(larank=False, batch=False, unused=()),
+    "batch": Solver(larank=False, batch=True, unused=("working_set", "schedule", "old_new")),
+    "larank": Solver(larank=True, batch=False, unused=("working_set", "old_new")),
+}
+# Whether the next kind of step is drawn by what each achieved.
+SCHEDULES = {"adaptive": True, "fixed": False}
 WORKING_SETS = {
     "all": S2DO_ALL,
     "random-pattern": RANDOM_PATTERN_S2DO_ALL,
@@ -41,9 +68,9 @@ OWN = ("C", "kernel", "gamma", "degree", "coef0", "tol", "epochs", "finish", "ma
 RULES: dict[str, Rule] = {
     **{name: SHARED[name] for name in (*OWN, "cache_size", "dtype", "verbose")},
     "machine": one_of(*MACHINES),
-    "solver": one_of("online", "batch", "larank"),
+    "solver": one_of(*SOLVERS),
     "working_set": one_of(*WORKING_SETS),
-    "schedule": one_of("adaptive", "fixed"),
+    "schedule": one_of(*SCHEDULES),
     "old_new": flag(),
 }
 
@@ -73,10 +100,13 @@ class MulticlassSVC(OnlineClassifier):
     working_set : {"random-pattern", "all", "within-pattern"}, default="random-pattern"
         Online, of the steps among old patterns: the first variable is that of a random pattern and the second any
         (RANDOM_PATTERN_S2DO_ALL), both are any (S2DO_ALL), or both are of a random pattern (RANDOM_PATTERN_S2DO_PATTERN).
+        The solvers "batch" and "larank" have no such choice, and refuse another value than the default.
     schedule : {"adaptive", "fixed"}, default="adaptive"
-        Online, the next kind of step: drawn by what each achieved for the values it touched, or one after the other.
+        Online, the next kind of step: drawn by what each achieved for the values it touched, or one after the other. The solver
+        "batch" refuses another value than the default.
     old_new : bool, default=False
-        Online, whether there are steps in one new and one old pattern too; they add little (paper 5, section 4.2.1).
+        Online, whether there are steps in one new and one old pattern too; they add little (paper 5, section 4.2.1). The solvers
+        "batch" and "larank" have no such steps, and refuse True.
     tol : float, default=1e-3
         ε: what violates by less is left alone.
     epochs : int or "converged", default=1
@@ -186,23 +216,24 @@ class MulticlassSVC(OnlineClassifier):
         self.client = client
 
     def _passes(self) -> int:
-        return CONVERGED if self.solver == "batch" else super()._passes()
+        return CONVERGED if look_up(SOLVERS, "solver", self.solver).batch else super()._passes()
 
     def _coding(self, problem: Problem) -> Coding:
         boxes = problem.boxes(self.C, self.class_weight)
         return Coding(np.zeros((1, len(boxes))), boxes[None])
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
-        larank, batch = self.solver == "larank", self.solver == "batch"
+        larank, batch, unused = look_up(SOLVERS, "solver", self.solver)
+        check_unused(self, unused, f"solver={self.solver!r}")
         if larank and self.machine != "cs":
             raise ValueError(f"solver 'larank' is for machine 'cs' only. Got {self.machine!r} instead.")
-        steps = 4 if self.old_new and not larank else 3
+        steps = 4 if self.old_new else 3
         rules = online.Rules(
             tau=self.tol / 2 if epochs == CONVERGED else float(self.tol),
             steps=1 if batch else steps,
-            strategy=WORKING_SETS[self.working_set],
+            strategy=look_up(WORKING_SETS, "working_set", self.working_set),
             larank=larank,
-            adaptive=self.schedule == "adaptive",
+            adaptive=look_up(SCHEDULES, "schedule", self.schedule),
             work=online.FEATURE_WORK * (width + coding.signs.shape[1]) + online.VALUE_WORK,
         )
         return Settings(

@@ -14,7 +14,7 @@ from dasksvm.estimators.learned import CONVERGED, UNLIMITED, LearnedClassifier, 
 from dasksvm.estimators.parameters import check_parameters
 from dasksvm.solver.learner import Learner
 from dasksvm.solver.learners import make_learner
-from dasksvm.solver.selection import RANDOM, RandomOrder, Selection
+from dasksvm.solver.selection import RandomOrder, Selection, criterion_of
 
 
 class OnlineClassifier(LearnedClassifier):
@@ -22,7 +22,7 @@ class OnlineClassifier(LearnedClassifier):
 
     def _common(self, width: int, variance: float, epochs: int, problems: int) -> dict[str, Any]:
         common, selection = super()._common(width, variance, epochs, problems), self._selection()
-        if selection.exact and selection.criterion != RANDOM:
+        if selection.exact and criterion_of(selection.criterion).measure is not None:
             common["lookahead"] = 1
         return common | {"max_examples": limit(self.max_examples), "selection": selection}
 

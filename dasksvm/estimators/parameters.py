@@ -1,6 +1,7 @@
 """Checks of constructor parameters, at fit, in scikit-learn's words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from inspect import signature
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -56,4 +57,16 @@ def check_parameters(estimator: Any, rules: dict[str, Rule]) -> None:
         if not rule.holds(value):
             raise ValueError(
                 f"The {name!r} parameter of {type(estimator).__name__} must be {rule.words}. Got {value!r} instead."
+            )
+
+
+def check_unused(estimator: Any, names: Sequence[str], setting: str) -> None:
+    """Raise ValueError that names the first parameter that has no effect with a setting and is not at its default."""
+    defaults = signature(type(estimator).__init__).parameters
+    for name in names:
+        value = getattr(estimator, name)
+        if value != defaults[name].default:
+            raise ValueError(
+                f"The {name!r} parameter of {type(estimator).__name__} has no effect with {setting}: leave it at its default, "
+                f"{defaults[name].default!r}. Got {value!r} instead."
             )

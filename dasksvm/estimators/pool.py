@@ -1,4 +1,4 @@
-"""The search of a whole pool for the rows nearest to the boundary, piece by piece and side by side."""
+"""The search of a whole pool for the rows whose labels would help most, piece by piece and side by side."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from dasksvm.solver.choosing import bias
 from dasksvm.solver.features import Ints
 from dasksvm.solver.kernels import Kernel
 from dasksvm.solver.messages import View
+from dasksvm.solver.selection import measure_of
 from dasksvm.solver.tiles import margins
 
 # Rows that are scored by one tile; rows of a piece, where chunks do not say.
@@ -32,6 +33,8 @@ class Search:
     form : Form
     view : View
         The expansion that scores.
+    criterion : str
+        A selection criterion that needs no labels: its measure is least for the rows that are wanted.
     count : int
         Rows wanted.
     out : ndarray of int64
@@ -41,12 +44,13 @@ class Search:
     kernel: Kernel
     form: Form
     view: View
+    criterion: str
     count: int
     out: Ints
 
 
-def nearest(source: Source, search: Search, client: Any) -> Ints:
-    """Find the rows nearest to the boundary in the whole pool, nearest first; each piece is searched where it is read.
+def best_rows(source: Source, search: Search, client: Any) -> Ints:
+    """Find the best rows of the whole pool by the criterion, the best first; each piece is searched where it is read.
 
     Parameters
     ----------
@@ -98,19 +102,19 @@ def _search_piece(source: Source, piece: tuple[int, int], search: Search) -> tup
 
 
 def _search_rows(rows: Any, start: int, search: Search) -> tuple[NDArray[np.float64], Ints]:
-    """Give the least |ŷ| of some rows of the pool, and whose they are."""
-    view, count = search.view, rows.shape[0]
+    """Give the least values of the criterion's measure among some rows of the pool, and whose they are."""
+    view, count, measure = search.view, rows.shape[0], measure_of(search.criterion)
     assert view.members is not None
-    distance = np.empty(count)
+    value = np.empty(count)
     with one_thread():
         for top in range(0, count, TILE_ROWS):
             part = slice(top, min(top + TILE_ROWS, count))
             features = search.form.apply(rows[part])
             found = margins(search.kernel, features, view.members, view.alpha, view.order, workspaces.of_this_thread())
-            distance[part] = np.abs(found + bias(view)[:, None]).min(axis=0)
+            value[part] = measure(found + bias(view)[:, None], np.ones_like(found)).min(axis=0)
     out = search.out[np.searchsorted(search.out, start) : np.searchsorted(search.out, start + count)] - start
-    distance[out] = np.inf
-    left = np.flatnonzero(distance < np.inf)
+    value[out] = np.inf
+    left = np.flatnonzero(value < np.inf)
     if len(left) > search.count:
-        left = left[np.argpartition(distance[left], search.count - 1)[: search.count]]
-    return distance[left], start + left
+        left = left[np.argpartition(value[left], search.count - 1)[: search.count]]
+    return value[left], start + left

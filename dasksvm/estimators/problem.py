@@ -1,5 +1,6 @@
 """What a fit is given, validated: rows, labels by class number, weights."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,17 +32,19 @@ class Problem:
 
     def boxes(self, C: float, class_weight: Any) -> NDArray[np.float64]:
         """Fold C and the weight of each class into one box a class."""
-        if class_weight == "balanced":
+        if isinstance(class_weight, str) and class_weight == "balanced":
             return float(C) * np.asarray(
                 self.counts.sum() / (len(self.classes) * np.maximum(self.counts, 1.0)), np.float64
             )
         return boxes_of(self.classes, C, class_weight)
 
 
-def boxes_of(classes: NDArray[Any], C: float, class_weight: dict[Any, float] | None) -> NDArray[np.float64]:
+def boxes_of(classes: NDArray[Any], C: float, class_weight: Mapping[Any, float] | None) -> NDArray[np.float64]:
     """Fold C and the weight of each class into one box a class."""
     if class_weight is None:
         return np.full(len(classes), float(C))
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(f"class_weight must be a dict, 'balanced' or None. Got {class_weight!r} instead.")
     # scikit-learn's `compute_class_weight` takes the label "1" for the number 1.
     known = classes.tolist()
     missing = [label for label in known if label not in class_weight]

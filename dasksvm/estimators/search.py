@@ -22,6 +22,7 @@ from dasksvm.estimators.base import opened
 from dasksvm.estimators.lasvm import LaSVC
 from dasksvm.estimators.parameters import check_parameters, flag, integer
 from dasksvm.estimators.width import jaakkola_gamma
+from dasksvm.solver.kernels import FORMULAS
 from dasksvm.solver.selection import RANDOM
 
 # Digits of a mean score that count: what is left of equal errors after a mean is rounding.
@@ -202,7 +203,10 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
         parameters = self.estimator.get_params()
         if "C" not in parameters:
             raise ValueError(f"{type(self.estimator).__name__} has no parameter C to search.")
-        if "gamma" not in parameters or parameters.get("kernel") == "linear":
+        # A kernel that is not one of ours, as another package's estimator may have, is taken to use γ.
+        kernel = parameters.get("kernel")
+        unused = kernel in FORMULAS and "gamma" not in FORMULAS[kernel].parameters
+        if "gamma" not in parameters or unused:
             if self.gamma is not None:
                 raise ValueError(f"gamma was given, but {self.estimator!r} makes no use of it.")
             return [None]

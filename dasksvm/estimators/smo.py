@@ -7,7 +7,7 @@ import numpy as np
 
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples
-from dasksvm.estimators.learned import UNLIMITED, LearnedClassifier, violation_of
+from dasksvm.estimators.learned import DTYPES, GAMMAS, SHAPES, UNLIMITED, LearnedClassifier, violation_of
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real
 from dasksvm.estimators.start import Start
 from dasksvm.solver.decomposition import SELECTIONS, STOPS, DecompositionRules
@@ -21,7 +21,7 @@ PAIR = 2
 RULES: dict[str, Rule] = {
     "C": real("(0.0, inf)", lambda v: v > 0),
     "kernel": one_of(*KERNELS),
-    "gamma": either(one_of("scale", "auto"), real("(0.0, inf)", lambda v: v > 0)),
+    "gamma": either(one_of(*GAMMAS), real("(0.0, inf)", lambda v: v > 0)),
     "degree": integer("[1, inf)", lambda v: v >= 1),
     "coef0": real("(-inf, inf)", lambda v: True),
     "tol": real("(0.0, inf)", lambda v: v > 0),
@@ -31,9 +31,9 @@ RULES: dict[str, Rule] = {
     "working_set_size": either(NONE, integer("{2} or [4, 4096]", lambda v: v == PAIR or 4 <= v <= 4096)),
     "max_iter": integer("{-1} or [1, inf)", lambda v: v == -1 or v >= 1),
     "max_time": either(NONE, real("(0.0, inf)", lambda v: v > 0)),
-    "decision_function_shape": one_of("ovr", "ovo"),
+    "decision_function_shape": one_of(*SHAPES),
     "cache_size": real("(0.0, inf)", lambda v: v > 0),
-    "dtype": one_of("float32", "float64"),
+    "dtype": one_of(*DTYPES),
     "verbose": either(flag(), integer("[0, inf)", lambda v: v >= 0)),
 }
 
@@ -203,8 +203,8 @@ class SMOSVC(LearnedClassifier):
         return self._missed(learner)
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
-        if self.stop == "gain" and self.working_set_size != PAIR:
-            raise ValueError("stop='gain' needs working_set_size=2: blocks end where no pair violates.")
+        if self.stop != "kkt" and self.working_set_size != PAIR:
+            raise ValueError(f"stop={self.stop!r} needs working_set_size=2: blocks end where no pair violates.")
         rules = DecompositionRules(
             selection=self.working_set,
             stop=self.stop,

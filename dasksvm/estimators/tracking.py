@@ -8,20 +8,24 @@ from dasksvm.data.coding import Coding
 from dasksvm.estimators.lasvm import RULES as SHARED
 from dasksvm.estimators.learned import limit
 from dasksvm.estimators.online import OnlineClassifier
-from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of
+from dasksvm.estimators.parameters import NONE, Rule, check_unused, either, flag, integer, one_of
 from dasksvm.solver.lasvm import Rules
+from dasksvm.solver.names import look_up
 from dasksvm.solver.selection import RANDOM
 from dasksvm.solver.settings import Settings
 from dasksvm.solver.tracking import TrackingRules
 
+# Whether members with a coefficient alone have a gradient; whether all examples are taken in before the first step.
+GRADIENTS = {"all": False, "support": True}
+SOLVERS = {"online": False, "batch": True}
 OTHERS = ("tol", "reprocess", "delta_max", "second_order", "finish")
 RULES: dict[str, Rule] = {
     **{name: rule for name, rule in SHARED.items() if name not in OTHERS},
     "steps": integer("[1, inf)", lambda v: v >= 1),
     "process": flag(),
     "average": flag(),
-    "gradients": one_of("all", "support"),
-    "solver": one_of("online", "batch"),
+    "gradients": one_of(*GRADIENTS),
+    "solver": one_of(*SOLVERS),
     "epochs": integer("[1, inf)", lambda v: v >= 1),
     "max_support": either(NONE, integer("[1, inf)", lambda v: v >= 1)),
 }
@@ -55,8 +59,8 @@ class TrackingSVC(OnlineClassifier):
         "all" keeps every example with its gradient, as the theorems have it: it takes as many kernel rows as there are examples.
         "support" keeps those with a coefficient; picks of others are passed over (sections 5.1 and 5.2). It needs `process`.
     solver : {"online", "batch"}, default="online"
-        "batch" takes all examples in before the first pick, and then makes K picks for each (section 6.3). `process`, `average`
-        and `gradients` are not for it: it keeps all gradients, and gives the last iterate.
+        "batch" takes all examples in before the first pick, and then makes K picks for each (section 6.3). It keeps all
+        gradients, and gives the last iterate: other values of `process`, `average` and `gradients` than the defaults are refused.
     selection : {"random", "gradient", "active", "autoactive"}, default="random"
         The teacher, as in `LaSVC`; of the batch solver "random" only.
     candidates : int, default=50
@@ -163,7 +167,9 @@ class TrackingSVC(OnlineClassifier):
         self.client = client
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
-        batch, support = self.solver == "batch", self.gradients == "support"
+        batch, support = look_up(SOLVERS, "solver", self.solver), look_up(GRADIENTS, "gradients", self.gradients)
+        if batch:
+            check_unused(self, ("process", "average", "gradients"), f"solver={self.solver!r}")
         if support and not (self.process or batch):
             raise ValueError("gradients 'support' needs process=True: an example would never get a coefficient.")
         if batch and self.selection != RANDOM:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.batch import Batch
-from dasksvm.solver.decomposition import SELECTIONS, DecompositionRules
+from dasksvm.solver.decomposition import DecompositionRules
 from dasksvm.solver.exact import BatchLearner
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Floats, Ints
@@ -26,6 +26,7 @@ from dasksvm.solver.finishing import INNER_STEPS, WORKING_SET, Finishing, solve_
 from dasksvm.solver.intake import RowlessExpansion
 from dasksvm.solver.learner import REFRESHES
 from dasksvm.solver.messages import CandidateBatch, RowsPlan, ScorePlan, View
+from dasksvm.solver.play import number_of
 from dasksvm.solver.selection import RandomOrder
 from dasksvm.solver.settings import Settings
 from dasksvm.solver.square import solve_square
@@ -61,7 +62,7 @@ class BlockFinishing(Finishing):
         chosen, rules = self.chosen, self.rules
         g, lower, upper = self.g[chosen], self.lower[chosen], self.upper[chosen]
         limit = min(INNER_STEPS * len(chosen), max(rules.limit - self.steps, 0))
-        steps = solve_square(values, alpha, g, lower, upper, target, limit, SELECTIONS.index(rules.selection), False)
+        steps = solve_square(values, alpha, g, lower, upper, target, limit, number_of(rules.selection), False)
         # Where maximum gain sticks at once, only another pair leads on.
         return steps or solve_block(values, alpha, g, lower, upper, target, limit)
 
@@ -134,9 +135,14 @@ class BlockLearner(BatchLearner):
     # Asking
 
     def _turn(self) -> None:
-        if self.phase == "online":
-            self._recompute()
-            self.met = len(self.order) if len(self.started) else 0
+        match self.phase:
+            case "online":
+                self._recompute()
+                self.met = len(self.order) if len(self.started) else 0
+            case "finishing" | "checking":
+                pass
+            case _:
+                raise ValueError(f"a run in the phase {self.phase!r} has nothing to finish yet.")
         self.phase = "finishing"
         self.begin_finishing(0)
 
@@ -338,7 +344,8 @@ class BlockLearner(BatchLearner):
     def _doubtful(self) -> NDArray[np.bool_]:
         """Tell which examples have to be looked at: never seen, or too much has moved since for what they lack, shape (n,)."""
         far = self.path[self.kind, :, None] - self.looked[self.kind]
-        if self.kind == CERTAIN and self.settings.kernel.name != "rbf":
+        if self.kind == CERTAIN and not self.settings.kernel.formula.unit_diagonal:
+            # A decision value may have moved by d √K(x, x), which is d only where K(x, x) is known to be 1.
             far[far > 0] = np.inf
         if self.last:
             far += self._doubt()

@@ -11,7 +11,7 @@ from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels import BLOCK_ROWS, Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch, ScorePlan, Targets, View
-from dasksvm.solver.selection import AUTOACTIVE, GRADIENT, NEAR_ENOUGH
+from dasksvm.solver.selection import NEAR_ENOUGH, criterion_of, measure_of
 from dasksvm.solver.tiles import margins, score
 
 # Candidates for each choice that are scored together where sampling may end early; of all choices, the least.
@@ -52,10 +52,10 @@ def best_of_groups(
     """
     view, choice = plan.view, plan.choice
     assert choice is not None
+    adaptive, measure = criterion_of(choice.criterion).adaptive, measure_of(choice.criterion)
     if view.members is None:
         first = np.arange(min(choice.groups, len(features)))
         return first, len(first), 0
-    adaptive = choice.criterion == AUTOACTIVE
     near = near_boundary(view)
     step = min(max(AT_ONCE * choice.groups, LEAST_AT_ONCE), BLOCK_ROWS) if adaptive else BLOCK_ROWS
     values, close = np.zeros(0), np.zeros(0, np.bool_)
@@ -68,12 +68,7 @@ def best_of_groups(
         rows = features.part(part.start, part.stop)
         found = margins(kernel, rows, view.members, alpha, order, workspace)
         decision = found + bias(view)[:, None]
-        if choice.criterion == GRADIENT:
-            sign = targets.sign[:, part]
-            measure = np.where(sign == 0, np.inf, decision * sign)
-        else:
-            measure = np.abs(decision)
-        values = np.concatenate([values, measure.min(axis=0)])
+        values = np.concatenate([values, measure(decision, targets.sign[:, part]).min(axis=0)])
         close = np.concatenate([close, (np.abs(decision) < near[:, None]).any(axis=0)])
         ends = group_ends(close, choice.size, NEAR_ENOUGH if adaptive else choice.size, choice.groups)
         if len(ends) == choice.groups:

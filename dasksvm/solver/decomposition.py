@@ -29,7 +29,8 @@ class DecompositionRules(NamedTuple):
     limit : int
         Steps at most.
     rows : int
-        Rows that "mg" and "hmg" search: those of the pair before (2), of one of it in turn (1), or all that are cached (0).
+        Rows that "mg" and "hmg" search: those of the pair before (2), of one of it in turn (1), or all that are cached (0). No
+        other number has a meaning. Blocks always search two.
     """
 
     selection: str

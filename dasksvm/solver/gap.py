@@ -3,7 +3,7 @@
 There is no bias. An example gets its box when it is met: that of the hinge loss, or, where y f(x) < s, of the ramp loss (paper 2,
 equation 17). Of the members with α = 0 those with the smallest |g| are kept, at most `allowance`: CLEAN is made after every
 example. So an example that CLEAN would remove at once is not taken in, and its kernel row is never needed; it is still an
-iteration, with its REPROCESS steps.
+iteration, with its REPROCESS steps. LASVM-I has no iteration for the examples that it skips.
 """
 
 from typing import Any, NamedTuple
@@ -17,6 +17,8 @@ from dasksvm.solver.jit import SUMS, njit
 from dasksvm.solver.working import evict, insert, set_alpha, write_alpha
 
 NEW, PROCESS, REPROCESS = 0, 1, 2
+# What stands for the place of an example that has none: it is met without being taken in, or skipped altogether.
+OUTSIDE, SKIPPED = -1, -2
 # Where a problem stands within a batch: its gap, the target of the gap, whether the target is that of the present state.
 GAP, TARGET, CURRENT, STANDING = range(4)
 
@@ -35,7 +37,7 @@ class GapRules(NamedTuple):
     ramp : float
         s; -inf: the hinge loss.
     ignore : bool
-        Whether examples outside (s, 1) are passed over, and not given the ramp's box.
+        Whether examples outside [s, 1] are skipped, and not given the ramp's box.
     warmup : int
         Support vectors from which on the ramp matters.
     allowance : int
@@ -73,6 +75,10 @@ def run(w: Any, cache: Any, batch: Any, rules: Any, most: int, stand: Any, p: in
             if now[CURRENT] == 0.0:
                 now[TARGET], now[CURRENT] = target(w, batch, rules, p), 1.0
             at[PLACE] = _meet(w, batch, rules, p, at[CANDIDATE], room)
+            if at[PLACE] == SKIPPED:
+                at[CANDIDATE] += 1
+                at[SEEN] += 1
+                continue
             if at[PLACE] >= 0:
                 at[ENTERED] += 1
                 now[GAP] += gap_of(w, p, at[PLACE])
@@ -140,7 +146,7 @@ def target(w: Any, batch: Any, rules: Any, p: int) -> float:  # pragma: no cover
 
 @njit()
 def band(w: Any, rules: Any, p: int) -> Any:  # pragma: no cover
-    """Give (low, high): an example is taken in where -low < 1 - y f < high.
+    """Give (low, high): an example is taken in where -low < 1 - y f < high, or, if others are skipped, at these ends too.
 
     Beyond -low it cannot rise, and CLEAN would remove it at once; beyond `high` the ramp is flat, and the same is true, or it is
     ignored.
@@ -170,18 +176,20 @@ def _warm(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
 
 @njit()
 def _meet(w: Any, batch: Any, rules: Any, p: int, c: int, room: Any) -> int:  # pragma: no cover
-    """Take a candidate in with α = 0 and the box that it keeps; returns its place, or -1 where it stays out."""
+    """Take a candidate in with α = 0 and the box that it keeps; returns its place, OUTSIDE where it stays out, or SKIPPED."""
     k, place = batch.row_of[c], batch.known[c]
-    if k < 0 or batch.bound[p, c] <= 0.0 or (place >= 0 and w.member[p, place]):
-        return -1
+    if place >= 0 and w.member[p, place]:
+        return OUTSIDE
+    if k < 0 or batch.bound[p, c] <= 0.0:
+        return SKIPPED if rules.ignore else OUTSIDE
     sign, gradient = batch.sign[p, c], w.g[p, batch.base + k]
     low, high = band(w, rules, p)
     lacking = sign * gradient
     excess = min(lacking + low, high - lacking)
     if np.isfinite(excess):
         batch.moved[p, k] = excess - batch.excess[p, batch.chosen[k]]
-    if not excess > 0.0:
-        return -1
+    if excess < 0.0 or (excess == 0.0 and not rules.ignore):
+        return SKIPPED if rules.ignore else OUTSIDE
     if place < 0:
         place = batch.base + k
     # β = C turns the box [0, C y] into [-C y, 0] (paper 2, equation 17).

@@ -1,13 +1,16 @@
 """Kernel functions: linear, poly, rbf, sigmoid, as tiles of values; a row is a tile of one row, a value a tile of one.
 
+`FORMULAS` has all that the package knows of each of them.
+
 A tile is a matrix product (BLAS on dense rows, a vectorised sum over the non-zeros of CSR members) and an epilogue that
 turns the dot products into kernel values while they are in the cache. K(x, x) and |x|² - 2x·x' + |x'|² are clipped where
 rounding would leave their range.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +18,8 @@ from numpy.typing import NDArray
 from dasksvm.solver.features import DenseFeatures, Features, Floats, Ints, SparseFeatures
 from dasksvm.solver.jit import SUMS, njit
 from dasksvm.solver.memory import Workspace
+from dasksvm.solver.names import look_up
 
-KERNELS = ("linear", "poly", "rbf", "sigmoid")
 BLOCK_ROWS = 512
 BLOCK_COLUMNS = 1024
 DENSE_BYTES = 4 << 20
@@ -41,15 +44,14 @@ class Kernel:
     coef0: float = 0.0
     degree: int = 3
 
+    @property
+    def formula(self) -> "Formula":
+        """What is known of this kernel function."""
+        return look_up(FORMULAS, "kernel", self.name)
+
     def diagonal(self, rows: Features) -> NDArray[np.float64]:
         """Compute K(x, x) of each row in float64, shape (n,)."""
-        squares = rows.squares.astype(np.float64)
-        if self.name == "linear":
-            return squares
-        if self.name == "rbf":
-            return np.ones(len(rows))
-        inner = self.gamma * squares + self.coef0
-        return np.tanh(inner) if self.name == "sigmoid" else inner**self.degree
+        return self.formula.diagonal(self, rows.squares.astype(np.float64))
 
     def tile(
         self,
@@ -74,7 +76,7 @@ class Kernel:
     def block(self, rows: Features, columns: Features, out: Floats, left: int) -> None:
         """Fill out[:, left : left + len(columns)] with K(rows, columns), by blocks of rows that stay in the cache."""
         right = left + len(columns)
-        step = BLOCK_ROWS
+        step, finish = BLOCK_ROWS, self.formula.finish
         if isinstance(rows, SparseFeatures):
             step = _dense_rows(rows, out.itemsize)
         for top in range(0, len(rows), step):
@@ -89,21 +91,32 @@ class Kernel:
                 # OpenBLAS (0.3.31, SkylakeX, single rows) reads lanes it then drops, and their garbage sets the flag.
                 with np.errstate(invalid="ignore"):
                     np.matmul(rows.values[top:bottom], columns.values.T, out=part[:, left:right])
-            self._epilogue(part, left, right, rows.squares[top:bottom], columns.squares)
+            finish(self, part, left, right, rows.squares[top:bottom], columns.squares)
 
-    def _epilogue(self, out: Floats, left: int, right: int, rows: Floats, columns: Floats) -> None:
-        number = out.dtype.type
-        if self.name == "rbf":
-            _rbf_exponent(out, left, right, rows, columns, number(self.gamma))
-            if out.dtype == np.float32:
-                _exp(out, left, right)
-            else:
-                np.exp(out[:, left:right], out=out[:, left:right])
-        elif self.name == "poly":
-            _poly(out, left, right, number(self.gamma), number(self.coef0), self.degree)
-        elif self.name == "sigmoid":
-            part = out[:, left:right]
-            np.tanh(number(self.gamma) * part + number(self.coef0), out=part)
+
+class Formula(NamedTuple):
+    """What the package knows of a kernel function.
+
+    Attributes
+    ----------
+    diagonal : callable
+        Called with the kernel and |x|² in float64, shape (n,); gives K(x, x).
+    finish : callable
+        Called with the kernel, a tile `out`, `left`, `right`, |x|² of the tile's rows and |x'|² of its columns; turns the dot
+        products in out[:, left:right] into kernel values.
+    shift_invariant : bool
+        Whether K(x + t, x' + t) = K(x, x') for every t.
+    unit_diagonal : bool
+        Whether K(x, x) = 1 for every x.
+    parameters : tuple of str
+        The attributes of `Kernel` that the kernel function uses.
+    """
+
+    diagonal: Callable[[Kernel, NDArray[np.float64]], NDArray[np.float64]]
+    finish: Callable[[Kernel, Floats, int, int, Floats, Floats], None]
+    shift_invariant: bool
+    unit_diagonal: bool
+    parameters: tuple[str, ...]
 
 
 def column_blocks(width: int, height: int) -> list[tuple[int, int]]:
@@ -193,3 +206,55 @@ def _poly(out: Any, left: int, right: int, gamma: Any, coef0: Any, degree: int) 
             for _ in range(degree - 1):
                 power *= base
             line[c] = power
+
+
+def _linear_diagonal(kernel: Kernel, squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    return squares
+
+
+def _finish_linear(kernel: Kernel, out: Floats, left: int, right: int, rows: Floats, columns: Floats) -> None:
+    """Leave the dot products as they are."""
+
+
+def _poly_diagonal(kernel: Kernel, squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = (kernel.gamma * squares + kernel.coef0) ** kernel.degree
+    return found
+
+
+def _finish_poly(kernel: Kernel, out: Floats, left: int, right: int, rows: Floats, columns: Floats) -> None:
+    number = out.dtype.type
+    _poly(out, left, right, number(kernel.gamma), number(kernel.coef0), kernel.degree)
+
+
+def _rbf_diagonal(kernel: Kernel, squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.ones(len(squares))
+
+
+def _finish_rbf(kernel: Kernel, out: Floats, left: int, right: int, rows: Floats, columns: Floats) -> None:
+    _rbf_exponent(out, left, right, rows, columns, out.dtype.type(kernel.gamma))
+    if out.dtype == np.float32:
+        _exp(out, left, right)
+    elif out.dtype == np.float64:
+        np.exp(out[:, left:right], out=out[:, left:right])
+    else:
+        raise ValueError(f"kernel values must be float32 or float64. Got {out.dtype} instead.")
+
+
+def _sigmoid_diagonal(kernel: Kernel, squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = np.tanh(kernel.gamma * squares + kernel.coef0)
+    return found
+
+
+def _finish_sigmoid(kernel: Kernel, out: Floats, left: int, right: int, rows: Floats, columns: Floats) -> None:
+    number, part = out.dtype.type, out[:, left:right]
+    np.tanh(number(kernel.gamma) * part + number(kernel.coef0), out=part)
+
+
+# LIBSVM numbers the kernels in this order.
+FORMULAS = {
+    "linear": Formula(_linear_diagonal, _finish_linear, False, False, ()),
+    "poly": Formula(_poly_diagonal, _finish_poly, False, False, ("degree", "gamma", "coef0")),
+    "rbf": Formula(_rbf_diagonal, _finish_rbf, True, True, ("gamma",)),
+    "sigmoid": Formula(_sigmoid_diagonal, _finish_sigmoid, False, False, ("gamma", "coef0")),
+}
+KERNELS = tuple(FORMULAS)

@@ -156,7 +156,7 @@ class Targets(NamedTuple):
 
 @dataclass(frozen=True)
 class CandidateBatch(Message):
-    """The answer to a ScorePlan: m examples, K of which can still enter S.
+    """The answer to a ScorePlan: m examples, K of which may well enter S.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ class CandidateBatch(Message):
     margins : ndarray of float64, shape (P, m)
         Σ α K, without the bias, at the plan's version.
     row_of : ndarray of int64, shape (m,)
-        Row of each example in `rows`, -1 for those that cannot enter.
+        Row of each example in `rows`, -1 for those whose rows were dropped (see `Slack`).
     features : Features
         Of the K candidates.
     rows : ndarray of shape (K, V)

@@ -21,12 +21,14 @@ from dasksvm.solver.play import (
     FALLING,
     FRESH,
     GO,
+    HMG,
     IDLE,
     KEPT,
     LEAST,
     MG,
     MISSING,
     MISSING_TOO,
+    MVP,
     NEW,
     NOWHERE,
     RISING,
@@ -133,7 +135,11 @@ def _floor(now: Any) -> float:  # pragma: no cover
 @njit()
 def _greedy(play: Any, how: Any) -> bool:  # pragma: no cover
     """Tell whether the next pair is the one of maximum gain."""
-    if how.selection < MG or play.at[NEW] < 0:
+    if how.selection == MVP or how.selection == SECOND_ORDER:
+        return False
+    if how.selection != MG and how.selection != HMG:
+        raise ValueError("unknown working set selection")
+    if play.at[NEW] < 0:
         return False
     return how.selection == MG or not (cornered(play, play.at[KEPT]) and cornered(play, play.at[NEW]))
 
@@ -143,10 +149,12 @@ def _searched(cache: Any, at: Any, rows: int) -> Any:  # pragma: no cover
     """List the members whose rows are searched."""
     if rows == 0:
         return np.flatnonzero(cache.cached)
-    searched = np.empty(rows, np.int64)
-    searched[0] = at[NEW]
-    if rows == 2:
-        searched[0], searched[1] = min(at[KEPT], at[NEW]), max(at[KEPT], at[NEW])
+    if rows == 1:
+        return np.full(1, at[NEW])
+    if rows != 2:
+        raise ValueError("maximum gain searches one row, two, or all that are cached")
+    searched = np.empty(2, np.int64)
+    searched[0], searched[1] = min(at[KEPT], at[NEW]), max(at[KEPT], at[NEW])
     return searched
 
 

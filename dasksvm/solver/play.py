@@ -6,13 +6,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.cache import PAGE, blocks_of
-from dasksvm.solver.decomposition import CORNER
+from dasksvm.solver.decomposition import CORNER, DecompositionRules
 from dasksvm.solver.directions import block_extremes, snapped, step_length
 from dasksvm.solver.features import Ints
 from dasksvm.solver.jit import njit
+from dasksvm.solver.names import look_up
 
-# Selections, in the order of `SELECTIONS`.
+# Selections, as jitted code knows them.
 MVP, SECOND_ORDER, MG, HMG = range(4)
+SELECTION_NUMBERS = {"mvp": MVP, "second-order": SECOND_ORDER, "mg": MG, "hmg": HMG}
+# Whether pairs of maximum gain end where their step is short.
+BY_GAIN = {"kkt": False, "gain": True}
+# Rows that maximum gain can search: all that are cached, one of the pair before, both.
+SEARCHABLE = (0, 1, 2)
 # How steps end: all are made, a row is missing, the stop is reached, there is no gain with the pair before, or none but rounding.
 GO, ROW_MISSING, AT_REST, STUCK, EXHAUSTED = range(5)
 # Fields of Play.at: the next pair, who of it was not in the pair before, the pair before, and rows that are missing.
@@ -28,7 +34,7 @@ class How(NamedTuple):
     Attributes
     ----------
     selection : int
-        Number in `SELECTIONS`.
+        MVP, SECOND_ORDER, MG or HMG.
     by_gain : bool
         Whether pairs of maximum gain end where their step is below τ.
     rows : int
@@ -40,6 +46,20 @@ class How(NamedTuple):
     by_gain: bool
     rows: int
     tau: float
+
+
+def number_of(selection: str) -> int:
+    """Give the number by which jitted code knows a selection."""
+    return look_up(SELECTION_NUMBERS, "working set selection", selection)
+
+
+def how_of(rules: DecompositionRules, tau: float) -> How:
+    """Give what jitted code has to know of what the user set."""
+    if rules.rows not in SEARCHABLE:
+        raise ValueError(
+            f"the rows that maximum gain searches must be 0 (all cached ones), 1 or 2. Got {rules.rows!r} instead."
+        )
+    return How(number_of(rules.selection), look_up(BY_GAIN, "stop", rules.stop), rules.rows, tau)
 
 
 class Play(NamedTuple):

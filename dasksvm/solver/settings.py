@@ -45,7 +45,7 @@ class Settings:
     lookahead : int
         L, batches in flight.
     filter : bool
-        Whether rows of candidates that cannot enter are dropped where they are computed.
+        Whether rows of candidates that will hardly enter are dropped where they are computed; see `Slack`.
     selection : Selection
         How the next example is chosen.
     """

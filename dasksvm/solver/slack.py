@@ -1,7 +1,8 @@
 """How far a violation may yet move: what was seen of the last batches says which candidates can be left out.
 
-The state moves on between the scoring of a batch and its use. A candidate whose violation is far enough below τ for that cannot
-enter, and its row need not cross the network.
+The state moves on between the scoring of a batch and its use. A candidate whose violation is so far below τ that it would have to
+rise by more than nearly all violations did lately is left out, and its row need not cross the network. This is a guess: of the
+candidates of a batch one in a hundred may move further, and one that would have entered is lost for this pass.
 """
 
 import numpy as np
@@ -11,7 +12,7 @@ QUANTILE, BATCHES = 0.99, 4
 
 
 class Slack:
-    """The largest of the last batches' moves, leaving a few candidates of each aside.
+    """The largest of the last batches' moves, leaving the one candidate in a hundred of each that moved furthest aside.
 
     Parameters
     ----------

@@ -148,11 +148,16 @@ def _features(prefix: str, features: Features) -> State:
 
 
 def _read_features(prefix: str, state: State) -> Features:
-    names = ("data", "indices", "indptr", "squares") if state[f"{prefix}.kind"] == "sparse" else ("values", "squares")
-    arrays = {name: state[f"{prefix}.{name}"].copy() for name in names}
-    if state[f"{prefix}.kind"] == "sparse":
-        return SparseFeatures(**arrays, columns=state[f"{prefix}.columns"])
-    return DenseFeatures(**arrays)
+    def read(*names: str) -> State:
+        return {name: state[f"{prefix}.{name}"].copy() for name in names}
+
+    match state[f"{prefix}.kind"]:
+        case "sparse":
+            return SparseFeatures(**read("data", "indices", "indptr", "squares"), columns=state[f"{prefix}.columns"])
+        case "dense":
+            return DenseFeatures(**read("values", "squares"))
+        case kind:
+            raise ValueError(f"a snapshot has features of the unknown kind {kind!r}.")
 
 
 def _plan(plan: ScorePlan | RowsPlan, generation: int) -> State:

@@ -34,7 +34,7 @@ def solve_square(
     limit : int
         Searches at most.
     selection : int
-        Number in `SELECTIONS`; maximum gain alone may stick, which ends it.
+        See `number_of`; maximum gain alone may stick, which ends it.
     by_gain : bool
         Whether pairs of maximum gain end where their step is below `target`.
     """

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.cache import RowCache, narrowed, set_values
-from dasksvm.solver.decomposition import SELECTIONS, DecompositionRules
+from dasksvm.solver.decomposition import DecompositionRules
 from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.features import Floats, Ints
 from dasksvm.solver.intake import RowlessExpansion
@@ -37,7 +37,7 @@ from dasksvm.solver.play import (
     RISING,
     STUCK,
     TOP,
-    How,
+    how_of,
     look,
     make_play,
 )
@@ -100,7 +100,7 @@ class Pairs:
         w, places = expansion.working, expansion.places
         self.problem, self.seed, self.start = problem, seed, start
         self.limit, self.shrinking = rules.limit, rules.shrinking
-        self.how = How(SELECTIONS.index(rules.selection), rules.stop == "gain", rules.rows, tau)
+        self.how = how_of(rules, tau)
         self.sign, self.member = w.sign[problem, :places], w.member[problem, :places]
         self.lower, self.upper = w.lower[problem, :places], w.upper[problem, :places]
         self.diagonal = w.diagonal[:places].astype(expansion.cache.pages.dtype)

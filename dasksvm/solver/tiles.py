@@ -25,7 +25,7 @@ def score(
     targets: Targets,
     workspace: Workspace,
 ) -> CandidateBatch:
-    """Compute the tile of a batch and keep the rows of the examples that can still enter S.
+    """Compute the tile of a batch and keep the rows of the examples that may well enter S (see `Slack`).
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def score(
 def _look(
     plan: ScorePlan, kernel: Kernel, features: Features, targets: Targets, workspace: Workspace
 ) -> CandidateBatch:
-    """Compute the margins of a batch, and keep the features of the examples that can enter S."""
+    """Compute the margins of a batch, and keep the features of the examples that may well enter S (see `Slack`)."""
     view, (codes, sign, bound) = plan.view, targets
     values = np.zeros_like(sign)
     if view.members is not None:

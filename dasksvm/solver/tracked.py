@@ -179,7 +179,7 @@ class TrackingLearner(UnbiasedLearner):
         sizes = (w.upper - w.lower)[:, : s.places]
         C = sizes.max(axis=1, initial=0.0)
         alike = np.all(w.count[:, 0] == s.came[1]) and np.all((sizes == C[:, None]) | (sizes == 0.0))
-        if self.settings.kernel.name == "rbf" and not self.rules.support and s.came[1] and alike:
+        if self.settings.kernel.formula.unit_diagonal and not self.rules.support and s.came[1] and alike:
             more["bound"] = tracking.tracking_bound(found.dual - now[:, GAINED], now[:, COUNT] * self.rules.steps, C)
         return replace(found, more=more)
 

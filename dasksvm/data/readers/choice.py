@@ -17,6 +17,8 @@ from dasksvm.data.readers.text import CsvReader, SvmlightReader
 from dasksvm.paths import local
 
 FORMATS = ("csv", "svmlight", "npy", "npz", "parquet", "anndata")
+# Formats whose labels and weights are arrays, and not columns that have a name.
+ARRAYS = ("npy", "npz")
 SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -72,22 +74,27 @@ def _file_reader(source: str | Path, y: Any, weight: Any, how: Reading) -> Reade
     kind = how.format or _format_of(path)
     if kind not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}. Got {kind!r} instead.")
-    if kind == "npy":
-        return npy_reader(path, y, weight)
-    if kind == "npz":
-        return NpzReader(path, y, weight)
-    for name, given in (("y", y), ("weight", weight)):
-        if not isinstance(given, str | None) and not (name == "y" and given is False):
-            raise ValueError(f"{name} must name a column of {path} as text, or be None.")
-    if kind == "csv":
-        return CsvReader(path, y, weight, how.header, how.dtype)
-    if kind == "parquet":
-        return ParquetReader(path, y, weight)
-    if kind == "anndata":
-        return AnnDataReader(path, y, weight)
-    if isinstance(y, str) or weight is not None:
-        raise ValueError(f"y and weight must be None: {path} has its labels at the beginning of its lines.")
-    return SvmlightReader(path, y is None, how.features, how.zero_based, how.dtype)
+    if kind not in ARRAYS:
+        for name, given in (("y", y), ("weight", weight)):
+            if not isinstance(given, str | None) and not (name == "y" and given is False):
+                raise ValueError(f"{name} must name a column of {path} as text, or be None.")
+    match kind:
+        case "npy":
+            return npy_reader(path, y, weight)
+        case "npz":
+            return NpzReader(path, y, weight)
+        case "csv":
+            return CsvReader(path, y, weight, how.header, how.dtype)
+        case "parquet":
+            return ParquetReader(path, y, weight)
+        case "anndata":
+            return AnnDataReader(path, y, weight)
+        case "svmlight":
+            if isinstance(y, str) or weight is not None:
+                raise ValueError(f"y and weight must be None: {path} has its labels at the beginning of its lines.")
+            return SvmlightReader(path, y is None, how.features, how.zero_based, how.dtype)
+        case _:
+            raise ValueError(f"{path}: the format {kind!r} has no reader.")
 
 
 def _format_of(path: str) -> str:

@@ -83,8 +83,12 @@ def first_variable(
             return Choice(0.0, -1, -1, ALONE)
         if strategy == S2DO_ALL:
             place = _worst(w, batch, machine, supports)
-        else:
+        elif strategy in (RANDOM_PATTERN_S2DO_ALL, RANDOM_PATTERN_S2DO_PATTERN):
             place = random_member(w, number)
+        else:
+            raise ValueError("unknown strategy of choosing")
+    elif kind not in (TWO_NEWS, ONE_OLD_ONE_NEW):
+        raise ValueError("unknown kind of step")
     if place < 0:
         return Choice(0.0, -1, -1, ALONE)
     inside = kind == TWO_NEWS or strategy == RANDOM_PATTERN_S2DO_PATTERN
@@ -272,6 +276,8 @@ def larank_pair(w: Any, machine: Any, step: int, place: int) -> Any:  # pragma: 
     Choice
         The class that rises, and the one that falls; SLACK may be either.
     """
+    if step not in (PROCESS_NEW, PROCESS_OLD, OPTIMIZE):
+        raise ValueError("unknown kind of step")
     supports = step == OPTIMIZE
     found = pattern(machine, w.alpha, w.score, w.mean, w.label, w.bound, place, supports)
     rise, top, fall, bottom = found.rise, found.top, found.fall, found.bottom

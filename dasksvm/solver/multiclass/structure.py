@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dasksvm.solver.features import Ints
 from dasksvm.solver.jit import njit
+from dasksvm.solver.names import look_up
 
 Values = NDArray[np.float64]
 
@@ -54,7 +55,7 @@ MACHINES = {
 
 def machine(name: str, classes: int) -> Machine:
     """Give a named machine for so many classes."""
-    return MACHINES[name]._replace(classes=classes)
+    return look_up(MACHINES, "machine", name)._replace(classes=classes)
 
 
 @njit()

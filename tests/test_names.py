@@ -1,0 +1,297 @@
+"""Options that have a name: one that is registered without the code that it needs is an error, and never works as another one."""
+
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from dasksvm import (
+    SMOSVC,
+    ActiveLearner,
+    Dataset,
+    GapSVC,
+    KernelModel,
+    LaSVC,
+    MulticlassSVC,
+    ShiftingGridSearch,
+    TrackingSVC,
+)
+from dasksvm.console import model_facts
+from dasksvm.data import statistics, writing
+from dasksvm.data.readers import choice
+from dasksvm.data.statistics import FeatureStatistics, Scaling
+from dasksvm.estimators import active
+from dasksvm.estimators.parameters import one_of
+from dasksvm.libsvmfile import NAMES, without_scaling
+from dasksvm.solver import play, selection, snapshot
+from dasksvm.solver.blocks import BlockLearner
+from dasksvm.solver.choosing import execute
+from dasksvm.solver.decomposition import SELECTIONS, STOPS, DecompositionRules
+from dasksvm.solver.features import DenseFeatures
+from dasksvm.solver.kernels import FORMULAS, Kernel
+from dasksvm.solver.memory import Workspace
+from dasksvm.solver.messages import Choice, ScorePlan, Targets, View
+from dasksvm.solver.multiclass import steps
+from dasksvm.solver.pairing import _greedy, _searched
+from dasksvm.solver.selection import Criterion, Selection
+from pipelines import compare, ingest, robust, tasks
+from tests.helpers import blobs, decomposing, kernel_matrix
+
+NEW = "new"
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name"),
+    [
+        (LaSVC(), "kernel"),
+        (LaSVC(), "gamma"),
+        (LaSVC(), "epochs"),
+        (LaSVC(), "selection"),
+        (LaSVC(), "decision_function_shape"),
+        (LaSVC(), "dtype"),
+        (LaSVC(), "class_weight"),
+        (SMOSVC(), "kernel"),
+        (SMOSVC(), "working_set"),
+        (SMOSVC(working_set_size=2), "working_set"),
+        (SMOSVC(), "stop"),
+        (SMOSVC(working_set_size=2), "stop"),
+        (GapSVC(), "variant"),
+        (TrackingSVC(), "gradients"),
+        (TrackingSVC(), "solver"),
+        (MulticlassSVC(), "machine"),
+        (MulticlassSVC(), "solver"),
+        (MulticlassSVC(), "working_set"),
+        (MulticlassSVC(), "schedule"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_an_estimator_refuses_a_name_that_only_its_check_knows(estimator, name, monkeypatch):
+    X, y = blobs(60)
+    rules = type(estimator)._parameter_rules
+    monkeypatch.setattr(type(estimator), "_parameter_rules", rules | {name: one_of(NEW)})
+    with pytest.raises(ValueError, match=f"'{NEW}'"):
+        type(estimator)(**(estimator.get_params() | {name: NEW})).fit(X, y)
+
+
+@pytest.mark.parametrize("selected", ["mvp", "hmg"])
+def test_every_registered_selection_and_stop_has_its_number(selected):
+    assert tuple(play.SELECTION_NUMBERS) == SELECTIONS
+    assert tuple(play.BY_GAIN) == STOPS
+    rules = DecompositionRules(selected, "kkt", 2, True, 1000, 2)
+    assert play.how_of(rules, 0.1).selection == play.SELECTION_NUMBERS[selected]
+
+
+@pytest.mark.parametrize("rows", [-1, 3, 4])
+def test_maximum_gain_searches_no_more_rows_than_it_has(rows):
+    with pytest.raises(ValueError, match=f"1 or 2. Got {rows} instead"):
+        play.how_of(DecompositionRules("hmg", "kkt", 2, True, 1000, rows), 1e-3)
+    with pytest.raises(ValueError, match="searches one row, two, or all"):
+        _searched.py_func(None, np.zeros(play.FIELDS, np.int64), rows)
+
+
+def test_jitted_dispatches_refuse_numbers_of_nobody():
+    now = play.How(len(play.SELECTION_NUMBERS), False, 2, 1e-3)
+    with pytest.raises(ValueError, match="unknown working set selection"):
+        _greedy.py_func(None, now)
+    w = type("Members", (), {"count": np.ones(1, np.int64)})
+    with pytest.raises(ValueError, match="unknown strategy"):
+        steps.first_variable.py_func(w, None, None, steps.TWO_OLD, 3, -1, 0.0)
+    with pytest.raises(ValueError, match="unknown kind of step"):
+        steps.first_variable.py_func(w, None, None, 4, steps.S2DO_ALL, 0, 0.0)
+    with pytest.raises(ValueError, match="unknown kind of step"):
+        steps.larank_pair.py_func(w, None, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "solver", "name", "value"),
+    [
+        (MulticlassSVC, "batch", "working_set", "all"),
+        (MulticlassSVC, "batch", "schedule", "fixed"),
+        (MulticlassSVC, "batch", "old_new", True),
+        (MulticlassSVC, "larank", "working_set", "within-pattern"),
+        (MulticlassSVC, "larank", "old_new", True),
+        (TrackingSVC, "batch", "process", False),
+        (TrackingSVC, "batch", "average", False),
+        (TrackingSVC, "batch", "gradients", "all"),
+    ],
+)
+def test_a_parameter_that_a_solver_ignores_is_refused(kind, solver, name, value):
+    X, y = blobs(60)
+    model = kind(solver=solver, **{name: value})
+    with pytest.raises(
+        ValueError, match=f"The '{name}' parameter of {kind.__name__} has no effect with solver='{solver}'"
+    ):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match=f"The '{name}' parameter"):
+        model.partial_fit(X, y, classes=[-1, 1])
+
+
+# Kernels
+
+
+def test_a_kernel_without_a_formula_computes_nothing():
+    rows, kernel = DenseFeatures.of(np.eye(3)), Kernel(NEW)
+    for compute in (kernel.diagonal, lambda rows: kernel.tile(rows, rows)):
+        with pytest.raises(ValueError, match=f"unknown kernel '{NEW}': it must be one of linear, poly, rbf, sigmoid"):
+            compute(rows)
+    with pytest.raises(ValueError, match=f"kernel '{NEW}'"):
+        kernel_matrix(NEW, np.eye(2), np.eye(2), 1.0, 0.0, 3)
+
+
+def test_what_is_said_of_a_kernel_is_true(rng):
+    """The properties that others rely on: K(x, x), and whether a shift of all rows changes anything."""
+    X = rng.normal(size=(6, 3))
+    for name, formula in FORMULAS.items():
+        kernel = Kernel(name, 0.5, 1.0, 2)
+        here, there = (kernel.tile(DenseFeatures.of(rows), DenseFeatures.of(rows)) for rows in (X, X + 2.0))
+        assert np.allclose(here, there) == formula.shift_invariant
+        assert np.allclose(np.diagonal(here), 1.0) == formula.unit_diagonal
+        for parameter in ("gamma", "coef0", "degree"):
+            other = Kernel(**({"name": name, "gamma": 0.5, "coef0": 1.0, "degree": 2} | {parameter: 3}))
+            changed = not np.allclose(other.tile(DenseFeatures.of(X), DenseFeatures.of(X)), here)
+            assert changed == (parameter in formula.parameters)
+
+
+def test_a_model_of_a_kernel_that_others_do_not_know(tmp_path, monkeypatch):
+    model = KernelModel(Kernel(NEW), np.eye(2), np.ones((1, 2)), np.zeros(1), np.array([0, 1]))
+    with pytest.raises(ValueError, match=f"kernel of LIBSVM's format '{NEW}'"):
+        model.to_libsvm(tmp_path / "model")
+    with pytest.raises(ValueError, match=f"'{NEW}'"):
+        model.predict(np.eye(2))
+    with pytest.raises(ValueError, match=f"'{NEW}'"):
+        model_facts(model, "model")
+    scaled = KernelModel(
+        Kernel(NEW), np.eye(2), np.ones((1, 2)), np.zeros(1), np.array([0, 1]), Scaling(np.zeros(2), np.full(2, 2.0))
+    )
+    with pytest.raises(ValueError, match=f"kernel '{NEW}' is not known"):
+        without_scaling(scaled)
+    assert set(NAMES) <= set(FORMULAS)
+
+
+def test_a_search_knows_which_kernels_have_a_width(monkeypatch):
+    X, y = blobs(40)
+    plain = FORMULAS["linear"]
+    monkeypatch.setitem(FORMULAS, NEW, plain)
+    monkeypatch.setattr(LaSVC, "_parameter_rules", LaSVC._parameter_rules | {"kernel": one_of(NEW)})
+    search = ShiftingGridSearch(LaSVC(kernel=NEW, random_state=0), C=[1.0], random_state=0)
+    assert "gamma" not in search.fit(X, y).best_params_
+
+
+# Selection
+
+
+def _farthest(decision, sign):
+    return -np.abs(decision)
+
+
+def plan(criterion):
+    members = DenseFeatures.of(np.array([[1.0], [-1.0]]))
+    view = View(
+        version=0,
+        generation=0,
+        members=members,
+        order=np.arange(2),
+        alpha=np.array([[1.0, -1.0]]),
+        top=np.ones(1),
+        bottom=-np.ones(1),
+        wants=np.ones((1, 2), np.bool_),
+        slack=np.full(1, np.inf),
+        tau=1e-3,
+    )
+    return ScorePlan(0, np.arange(4), view, Choice(criterion, 4, 1))
+
+
+def chosen(criterion):
+    X = np.array([[0.5], [-3.0], [0.1], [-0.2]])
+    targets = Targets(np.ones(4, np.int64), np.ones((1, 4)), np.ones((1, 4)))
+    return execute(plan(criterion), Kernel("linear"), DenseFeatures.of(X), targets, Workspace()).examples.tolist()
+
+
+def test_a_criterion_chooses_by_its_own_measure(monkeypatch):
+    assert chosen("active") == [2]
+    assert chosen("gradient") == [1]
+    for criterion in (NEW, "random"):
+        with pytest.raises(ValueError, match=f"selection criterion '{criterion}'"):
+            chosen(criterion)
+    with pytest.raises(ValueError, match=f"selection criterion '{NEW}'"):
+        _ = Selection(NEW).most
+    monkeypatch.setitem(selection.CRITERION_OF, "farthest", Criterion(_farthest, labels=False, adaptive=False))
+    assert chosen("farthest") == [1]
+
+
+@pytest.mark.parametrize("candidates", ["all", 400])
+def test_queries_follow_the_criterion(candidates, monkeypatch):
+    X, y = blobs(400)
+    monkeypatch.setattr(active, "CRITERIA", (*active.CRITERIA, NEW, "farthest"))
+    with pytest.raises(ValueError, match=f"selection criterion '{NEW}'"):
+        ActiveLearner(LaSVC(random_state=0), X, selection=NEW, candidates=candidates)
+    monkeypatch.setitem(selection.CRITERION_OF, "farthest", Criterion(_farthest, labels=False, adaptive=False))
+    learner = ActiveLearner(LaSVC(random_state=0), X, selection="farthest", candidates=candidates)
+    taught = np.concatenate([np.flatnonzero(y == label)[:10] for label in (-1, 1)])
+    learner.teach(taught, y[taught])
+    distance = np.abs(learner.decision_function(X))
+    distance[taught] = -1.0
+    assert learner.query(1)[0] == np.argmax(distance)
+
+
+def test_queries_offer_the_criteria_that_need_no_labels():
+    assert active.CRITERIA == ("random", "active", "autoactive")
+
+
+# Data
+
+
+def test_a_format_without_a_reader_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "rows.csv").write_text("1,2,0\n3,4,1\n")
+    monkeypatch.setattr(choice, "FORMATS", (*choice.FORMATS, NEW))
+    with pytest.raises(ValueError, match=f"the format '{NEW}' has no reader"):
+        Dataset.create(tmp_path / "data", tmp_path / "rows.csv", format=NEW)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_scale_without_a_map_is_refused(tmp_path, monkeypatch):
+    for module in (writing, statistics):
+        monkeypatch.setattr(module, "SCALES", (*statistics.SCALES, NEW))
+    X, y = blobs(20)
+    with pytest.raises(ValueError, match=f"unknown scale '{NEW}'"):
+        Dataset.create(tmp_path / "data", X, y, scale=NEW)
+    assert not (tmp_path / "data").exists()
+    with pytest.raises(ValueError, match=f"unknown scale '{NEW}'"):
+        FeatureStatistics.empty(3).scaling(NEW, sparse=False)
+
+
+# State
+
+
+def test_features_of_an_unknown_kind_are_not_read():
+    with pytest.raises(ValueError, match=f"unknown kind '{NEW}'"):
+        snapshot._read_features("store", {"store.kind": NEW})
+
+
+def test_blocks_turn_only_from_the_phases_that_they_know():
+    learner = BlockLearner(decomposing(Kernel("rbf"), DecompositionRules("mvp", "kkt", 0, True, 1000, 2)))
+    for phase in ("idle", "seeding", "done", NEW):
+        learner.phase = phase
+        with pytest.raises(ValueError, match=f"in the phase '{phase}'"):
+            learner._turn()
+
+
+# Pipelines
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda task: compare.make(NEW, task, 10, 0), click.UsageError),
+        (lambda task: compare.make("lasvc-other", task, 10, 0), click.UsageError),
+        (lambda task: robust.solver(NEW, task, 0, 10.0), click.UsageError),
+        (lambda task: ingest._write(NEW, Path("nowhere"), np.eye(2, dtype=np.float32), np.arange(2)), click.UsageError),
+        (lambda task: tasks.load(NEW, Path("nowhere")), ValueError),
+        (lambda task: tasks.load(f"{NEW}-100", Path("nowhere")), ValueError),
+    ],
+)
+def test_pipelines_refuse_names_of_nobody(make, error):
+    X, y = blobs(4)
+    with pytest.raises(error, match=NEW + "|lasvc-other"):
+        make(tasks.Task("banana", X.astype(np.float32), y, X, y, {"C": 1.0, "gamma": 1.0}))
