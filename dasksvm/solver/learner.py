@@ -129,8 +129,10 @@ class Learner(Algorithm):
         if self.phase == "online":
             self.phase = "finishing"
             self.begin_finishing(0)
-        else:
+        elif self.phase == "checking":
             self._end()
+        else:
+            raise ValueError(f"nothing follows the phase {self.phase!r}")
 
     def pending(self) -> list[Plan]:
         """List what is in flight, in sequence: what an executor that takes over has to do again."""
