@@ -206,7 +206,7 @@ class LearnedClassifier(KernelClassifier):
             watchers.append(lines)
         held_out = [watcher for watcher in callbacks if isinstance(watcher, HeldOut)]
         for each in held_out:
-            each.begin(self.n_features_in_, self.classes_)
+            each.begin(self.n_features_in_, self.classes_, self._names)
         looks = Shown(held_out, history, partial(self._model, settings.kernel, examples.form))
         kept = None if keeping is None else keeping(settings, examples, self.random_state is not None)
         try:
@@ -243,7 +243,17 @@ class LearnedClassifier(KernelClassifier):
         with np.errstate(invalid="ignore"):  # -inf and inf: nothing is known yet
             intercepts = np.nan_to_num(extremes.mean(axis=1), nan=0.0, posinf=np.inf, neginf=-np.inf)
         pairwise = self._pairwise and len(self.classes_) > 2
-        return KernelModel(kernel, vectors, alpha, intercepts, self.classes_, form.scaling, pairwise)
+        names = self._names
+        return KernelModel(
+            kernel,
+            vectors,
+            alpha,
+            intercepts,
+            self.classes_,
+            form.scaling,
+            pairwise,
+            None if names is None else tuple(names),
+        )
 
     def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
         alpha, codes, rows, slots = learner.solution()

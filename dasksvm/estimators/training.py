@@ -1,16 +1,18 @@
 """Training as a call: what came out, and where the time went."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from sklearn.base import clone
 
 from dasksvm import config
 from dasksvm.callbacks import Watcher
-from dasksvm.data.sources import Examples
+from dasksvm.data.sources import DatasetSource, Examples
 from dasksvm.estimators.learned import LearnedClassifier
 from dasksvm.model import KernelModel
 from dasksvm.snapshots import Checkpoint, defined_by
@@ -100,4 +102,8 @@ def _kept(
 ) -> Checkpoint:
     seconds = config.seconds_of("snapshot-every") if every is None else float(every)
     share = float(config.get("snapshot-share"))
-    return Checkpoint(folder, seconds, share, resume, defined_by(settings, examples), seeded)
+    run = defined_by(settings, examples)
+    if isinstance(examples.source, DatasetSource) and examples.source.data.names is not None:
+        # Columns that stand in another order are other data.
+        run["feature_names"] = f"{crc32(json.dumps(examples.source.data.names).encode()):08x}"
+    return Checkpoint(folder, seconds, share, resume, run, seeded)
