@@ -1,6 +1,9 @@
 """A cluster on this machine: one worker for the coordinator, the others for tiles, each marked with what it offers."""
 
+import atexit
+import gc
 import logging
+import signal
 from copy import deepcopy
 from typing import Any
 
@@ -51,12 +54,24 @@ class _Worker(Worker):  # type: ignore[misc]
             super().__init__(*arguments, **options)
 
 
+class _WorkerProcess(Worker):  # type: ignore[misc]
+    """A worker in a process of its own, which ends when its nanny says so, and then at once."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        # A terminal sends Ctrl-C to all processes: the one that started the cluster closes it, perhaps after a last snapshot.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Python's last garbage collection takes seconds in a process in which numba has compiled, so long that the nanny
+        # would kill the worker, with a warning. What is frozen is not looked at.
+        atexit.register(gc.freeze)
+        super().__init__(*arguments, **options)
+
+
 class _Nanny(Nanny):  # type: ignore[misc]
     """A nanny whose workers have these settings, the ones that it restarts too."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         with dask.config.set(SETTINGS):
-            super().__init__(*arguments, **options)
+            super().__init__(*arguments, worker_class=_WorkerProcess, **options)
             self.config: dict[str, Any] = deepcopy(self.config)
 
 
