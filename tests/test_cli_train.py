@@ -177,11 +177,16 @@ def test_a_budget_that_ends_a_run_is_told(budget, data, tmp_path):
     assert json.loads(result.stdout)["stopped"] is True
 
 
+@pytest.mark.filterwarnings("always:No snapshot found:RuntimeWarning")
 def test_a_run_goes_on_from_its_snapshots(data, tmp_path):
     model, keep = tmp_path / "model", ("--checkpoint", tmp_path / "kept", "--every", "1us", "--epochs", 3)
-    assert call("train", data.path, model, *keep, "--max-time", "1us").exit_code == 3
+    first = call("train", data.path, model, *keep, "--max-time", "1us", "--resume")
+    assert first.exit_code == 3
+    assert f"dasksvm: warning: No snapshot found in {tmp_path}/kept: starting anew." in first.stderr
     assert call("train", data.path, model, *keep).exit_code == 4
-    assert call("train", data.path, model, *keep, "--resume").exit_code == 0
+    again = call("train", data.path, model, *keep, "--resume")
+    assert again.exit_code == 0
+    assert "starting anew" not in again.stderr
     whole = LaSVC(epochs=3, random_state=0).fit(data)
     assert np.array_equal(load(model).coefficients, whole.dual_coef_)
 
