@@ -57,7 +57,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         X = self._rows_of(X)
         values = self.model_.decision_function(X if is_dask(X) else self._check_rows(X))
-        return values[:, 0] if len(self.classes_) == 2 else values
+        return values[:, 0] if len(self.model_.coefficients) == 1 else values
 
     def predict(self, X: Any) -> Any:
         """Predict the class of each row.
