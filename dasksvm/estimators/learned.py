@@ -42,6 +42,9 @@ UNLIMITED = 1 << 62
 DENSE_SHARE = 0.05
 # Features up to which members are made dense.
 DENSE_WIDTH = 4096
+# What to do about columns on very different scales, in data sets and in arrays.
+STORED = "Write the data set with scale='standard' or 'minmax': the model then carries the map."
+GIVEN = "Scale them, for example by a StandardScaler before the estimator in a Pipeline."
 # Called with a learner before it is fed, and with its examples.
 Begin = Callable[[Learner, Examples], None]
 # Says where a run is kept: called with what defines it, and whether its seed does.
@@ -187,6 +190,10 @@ class LearnedClassifier(KernelClassifier):
     def _define(self, source: Source, epochs: int, coding: Coding) -> tuple[Settings, Form]:
         """What of a run follows from the rows alone."""
         mean, variance, share = moments(source)
+        if source.scaling is None:
+            found = source.spread().warning(self._names, STORED if isinstance(source, DatasetSource) else GIVEN)
+            if found is not None:
+                warnings.warn(found, stacklevel=6)
         settings = self._settings(len(mean), variance, epochs, coding)
         sparse = source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
         centre = mean if settings.kernel.name == "rbf" and not sparse else None
