@@ -20,6 +20,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
 from dasksvm.data import Dataset
 from dasksvm.data.chunked import is_dask
+from dasksvm.data.names import column_order, names_of_frame
 from dasksvm.model import KernelModel
 from dasksvm.solver.intermediate import Finished, is_due
 from dasksvm.solver.messages import Progress
@@ -93,22 +94,34 @@ class HeldOut:
         if isinstance(X, Dataset) == (y is not None):
             raise ValueError("y is needed with rows, and must be None with a data set, which has its own labels.")
         if isinstance(X, Dataset):
-            self.labels, (self.X, self.y) = X.needs_labels().classes, X.as_dask()
+            self.labels, self.y = X.needs_labels().classes, X.as_dask()[1]
         else:
-            self.X, self.y = check_array(X, accept_sparse="csr", dtype="numeric"), column_or_1d(y)
+            self._names = names_of_frame(X) if hasattr(X, "columns") else None
+            X, self.y = check_array(X, accept_sparse="csr", dtype="numeric"), column_or_1d(y)
             self.labels = np.unique(self.y)
-            check_consistent_length(self.X, self.y)
+            check_consistent_length(X, self.y)
         self.every = every
         self.patience = patience
         self.entries: list[Entry] = []
         self.best: KernelModel | None = None
+        self.X: Any = X
+        # What `look` predicts, with the columns as in the training.
+        self._matched = self.X
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
         """Let a run go on."""
         return False
 
-    def begin(self, width: int, classes: NDArray[Any]) -> None:
-        """Begin a training on rows of so many features and these classes; ValueError if the held-out set does not fit."""
+    def begin(self, width: int, classes: NDArray[Any], names: Sequence[str] | None) -> None:
+        """Begin a training on rows of so many features and these classes; ValueError if the held-out set does not fit.
+
+        Columns in another order than the training's are matched by name.
+        """
+        if isinstance(self.X, Dataset):
+            self._matched = self.X.with_features(names)
+        else:
+            order = column_order(self._names, names, "the held-out rows")
+            self._matched = self.X if order is None else self.X[:, order]
         if self.X.shape[1] != width:
             raise ValueError(f"the held-out rows have {self.X.shape[1]} features, those of the training {width}.")
         strange = [label for label in self.labels.tolist() if label not in classes.tolist()]
@@ -118,7 +131,7 @@ class HeldOut:
 
     def look(self, model: KernelModel, entry: Entry) -> bool:
         """Measure a model and write its error into the entry; tell whether patience is at an end."""
-        wrong = model.predict(self.X) != self.y
+        wrong = model.predict(self._matched) != self.y
         entry["error"] = float(np.mean(wrong.compute() if is_dask(wrong) else wrong))
         errors = [entry["error"] for entry in self.entries]
         if not errors or entry["error"] < min(errors):

@@ -1,6 +1,7 @@
 """The command line: the group of commands, how errors are told, exit codes.
 
-0: done. 2: usage. 3: a budget ended a training early. 4: failed. 130: interrupted. 143: terminated, with a snapshot.
+0: done. 2: usage. 3: a budget ended a training early. 4: failed. 130: interrupted. 143: terminated. A training with --checkpoint
+writes a last snapshot before either of the last two.
 """
 
 import select

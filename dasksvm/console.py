@@ -103,7 +103,7 @@ def tell_data(facts: Facts) -> None:
     kept = "sparse, " if facts["sparse"] else ""
     classes = zip(facts["classes"], facts["class_counts"], strict=True)
     counts = ", ".join(f"{count:,} {label}" for label, count in classes)
-    rows, width, names = facts["rows"], facts["features"], facts["names"]
+    rows, width = facts["rows"], facts["features"]
     click.echo(f"data set          {facts['path']}, from {facts['origin']}")
     density = facts["nonzeros"] / (rows * width)
     click.echo(f"rows x features   {rows:,} x {width:,} {kept}{facts['dtype']}, {density:.2%} stored")
@@ -114,9 +114,7 @@ def tell_data(facts: Facts) -> None:
     click.echo(f"order             {order}")
     click.echo(f"weights           {'yes' if facts['weighted'] else 'no'}")
     click.echo(f"scaled            {_scaled(facts)}")
-    if names:
-        more = "" if len(names) <= SHOWN else f", and {len(names) - SHOWN:,} more"
-        click.echo(f"features          {', '.join(names[:SHOWN])}{more}")
+    _tell_names(facts["names"])
 
 
 def model_facts(model: Any, path: str) -> Facts:
@@ -136,6 +134,7 @@ def model_facts(model: Any, path: str) -> Facts:
         "classes": model.classes,
         "deciders": model.deciders(),
         "scaled": model.scaling is not None,
+        "names": model.feature_names,
     }
 
 
@@ -148,6 +147,13 @@ def tell_model(facts: Facts) -> None:
     click.echo(f"coefficients      up to {facts['largest_coefficient']:g}; bias {_few(facts['intercepts'])}")
     click.echo(f"classes           {', '.join(str(label) for label in facts['classes'])}")
     click.echo(f"scaled            {_scaled(facts)}")
+    _tell_names(facts["names"])
+
+
+def _tell_names(names: Any) -> None:
+    if names:
+        more = "" if len(names) <= SHOWN else f", and {len(names) - SHOWN:,} more"
+        click.echo(f"features          {', '.join(names[:SHOWN])}{more}")
 
 
 def _scaled(facts: Facts) -> str:

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from dasksvm import workspaces
 from dasksvm.blas import one_thread
 from dasksvm.config import threads
+from dasksvm.data import Dataset
 from dasksvm.data.chunked import is_dask
+from dasksvm.data.names import column_order, names_of_frame
 from dasksvm.data.statistics import Scaling
 from dasksvm.solver.features import DenseFeatures, Features, SparseFeatures
 from dasksvm.solver.kernels import Kernel
@@ -43,6 +45,10 @@ class KernelModel:
         The map from the units of the data to those of the kernel.
     pairwise : bool
         Of more than two classes: whether the problems are the pairs of them, in lexicographic order, and not one a class.
+    feature_names : tuple of str, optional
+        Of the columns of the training rows, where they had names. Dataframes and data sets whose columns have the same names
+        in another order are matched by name, and those with other names are refused; arrays have no names, and only their
+        number of features is checked.
     """
 
     kernel: Kernel
@@ -52,6 +58,7 @@ class KernelModel:
     classes: NDArray[Any]
     scaling: Scaling | None = None
     pairwise: bool = False
+    feature_names: tuple[str, ...] | None = None
 
     @property
     def width(self) -> int:
@@ -70,13 +77,15 @@ class KernelModel:
 
         Parameters
         ----------
-        X : ndarray, csr_matrix or dask.array.Array of shape (n, d)
+        X : ndarray, csr_matrix, dask.array.Array, pandas or Dask dataframe of shape (n, d), or Dataset
+            Columns with names are matched by name.
 
         Returns
         -------
         ndarray or dask.array.Array of float64, shape (n, P)
-            Lazy for a Dask array, with the model as one key of the graph.
+            Lazy for Dask collections and data sets, with the model as one key of the graph.
         """
+        X = self._rows(X)
         if is_dask(X):
             return self._lazily(X, _decide, np.float64, len(self.coefficients))
         return self._decide(X, threads())
@@ -86,12 +95,14 @@ class KernelModel:
 
         Parameters
         ----------
-        X : ndarray, csr_matrix or dask.array.Array of shape (n, d)
+        X : ndarray, csr_matrix, dask.array.Array, pandas or Dask dataframe of shape (n, d), or Dataset
+            Columns with names are matched by name.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n,)
         """
+        X = self._rows(X)
         if is_dask(X):
             return self._lazily(X, _predict, self.classes.dtype, None)
         return self.classes[self.codes(self.decision_function(X))]
@@ -109,6 +120,18 @@ class KernelModel:
             values = wins + sums / (2.0 * (np.abs(sums) + 1.0))
         best: NDArray[np.intp] = values.argmax(axis=1)
         return best
+
+    def _rows(self, X: Any) -> Any:
+        """Give the rows of a data set or a dataframe as an array, lazy where they are, with the columns as the model has them."""
+        if isinstance(X, Dataset):
+            return X.with_features(self.feature_names).as_dask()[0]
+        if not hasattr(X, "columns"):
+            return X
+        order = column_order(names_of_frame(X), self.feature_names, "X")
+        if order is not None:
+            assert self.feature_names is not None
+            X = X[list(self.feature_names)]
+        return X.to_dask_array() if is_dask(X) else _checked(X)
 
     def _lazily(self, X: Any, function: Any, dtype: Any, columns: int | None) -> Any:
         from dask.delayed import delayed

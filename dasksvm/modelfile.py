@@ -1,5 +1,10 @@
-"""A KernelModel as a file of checked arrays."""
+"""A KernelModel as a file of checked arrays.
 
+The array `feature_names` is there only where the model has such names. Readers take the arrays that they know by name and
+leave others alone, so versions of this package that know no feature names read these files too.
+"""
+
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,6 +52,9 @@ def save(model: KernelModel, path: str | Path) -> None:
         arrays["support_vectors"] = vectors
     if model.scaling is not None:
         arrays |= {"offset": model.scaling.offset, "factor": model.scaling.factor}
+    if model.feature_names is not None:
+        # JSON, since an array of text would give every name the length of the longest.
+        arrays["feature_names"] = np.frombuffer(json.dumps(model.feature_names).encode(), np.uint8)
     try:
         _model(about, arrays)
     except ValueError as error:
@@ -100,7 +108,20 @@ def _model(about: Mapping[str, Any], arrays: arrayfile.Arrays) -> KernelModel:
     scaling = Scaling(arrays["offset"], arrays["factor"]) if scaled else None
     if scaling is not None:
         _check_scaling(scaling, width, sparse)
-    return KernelModel(kernel, vectors, coefficients, intercepts, classes, scaling, pairwise)
+    names = _feature_names(arrays["feature_names"], width) if "feature_names" in arrays else None
+    return KernelModel(kernel, vectors, coefficients, intercepts, classes, scaling, pairwise, names)
+
+
+def _feature_names(text: NDArray[Any], width: int) -> tuple[str, ...]:
+    if text.dtype != np.uint8 or text.ndim != 1:
+        raise ValueError("its feature names are no text")
+    try:
+        names = json.loads(text.tobytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError("its feature names are no JSON") from error
+    if not isinstance(names, list) or len(names) != width or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"its feature names are not those of {width} features")
+    return tuple(names)
 
 
 def _flag(about: Mapping[str, Any], name: str) -> bool:

@@ -40,7 +40,7 @@ def blocks(model: KernelModel, data: Dataset, together: int = TOGETHER) -> Itera
     """
     from dask.base import compute
 
-    parts = model.decision_function(data.as_dask()[0]).to_delayed()[:, 0]
+    parts = model.decision_function(data).to_delayed()[:, 0]
     start = 0
     for at in range(0, len(parts), together):
         values = np.concatenate(compute(*parts[at : at + together]))
@@ -78,8 +78,7 @@ def judge(model: KernelModel, data: Dataset, *, threads: int = 0, watch: Watch |
     strange = data.needs_labels().classes[~np.isin(data.classes, model.classes)]
     if len(strange):
         raise ValueError(f"{data.path} has the labels {strange.tolist()}, which the model does not know.")
-    X, y = data.as_dask()
-    pairs = zip(y.to_delayed(), model.decision_function(X).to_delayed()[:, 0], strict=True)
+    pairs = zip(data.as_dask()[1].to_delayed(), model.decision_function(data).to_delayed()[:, 0], strict=True)
     shared = delayed(model, pure=True)
     tasks = [delayed(_compare)(shared, *pair) for pair in pairs]
     found: list[Judged] = []

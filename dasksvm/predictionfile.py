@@ -149,7 +149,7 @@ def _write_chunks(model: KernelModel, data: Dataset, part: Path, together: int, 
     from dask.delayed import delayed
 
     _arrays(part, model, data, "stored" if data.shuffled else "source")
-    values = model.decision_function(data.as_dask()[0]).to_delayed()[:, 0]
+    values = model.decision_function(data).to_delayed()[:, 0]
     each = -(-_step(data) // data.chunk_rows)
     shared = delayed((str(part), model, data), pure=True, traverse=False)
     tasks = [

@@ -4,6 +4,7 @@ Estimators are fitted to a row of each class, so that they have what fitted ones
 support vectors and coefficients of the model.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,11 @@ def to_sklearn(model: KernelModel) -> Any:
             _svc(model.kernel, vectors, -alpha[None], -intercept[None], sides)
             for alpha, intercept in zip(model.coefficients, model.intercepts, strict=True)
         ]
-    return found if model.scaling is None else make_pipeline(_scaler(model.scaling), found)
+    steps = [found] if model.scaling is None else [_scaler(model.scaling), found]
+    if model.feature_names is not None:
+        # A pipeline has those of its first step, whose output has none.
+        steps[0].feature_names_in_ = np.array(model.feature_names, object)
+    return found if model.scaling is None else make_pipeline(*steps)
 
 
 def _scaled(model: KernelModel) -> Any:
@@ -120,11 +125,16 @@ def _scaler(scaling: Scaling) -> StandardScaler:
 def from_sklearn(estimator: Any) -> KernelModel:
     """Make a model: see `KernelModel.from_sklearn`."""
     check_is_fitted(estimator)
+    names = getattr(estimator, "feature_names_in_", None)
+    return replace(_model_of(estimator), feature_names=None if names is None else tuple(names.tolist()))
+
+
+def _model_of(estimator: Any) -> KernelModel:
     if isinstance(estimator, Pipeline):
         if len(estimator.steps) != 2:
             raise ValueError(f"a pipeline must be a scaler and a classifier. Got {len(estimator.steps)} steps instead.")
         scaling = _scaling(estimator[0])
-        model = from_sklearn(estimator[1])
+        model = _model_of(estimator[1])
         return model if scaling is None else _unscaled(model, scaling)
     if isinstance(estimator, OneVsRestClassifier):
         return _of_many(estimator)
@@ -155,7 +165,7 @@ def _of_many(estimator: OneVsRestClassifier) -> KernelModel:
     """Make a model of one problem for each class, over the support vectors of all."""
     if estimator.multilabel_ or len(estimator.classes_) == 2:
         raise ValueError("expected a OneVsRestClassifier of more than two classes, each row of one of them.")
-    models = [from_sklearn(each) for each in estimator.estimators_]
+    models = [_model_of(each) for each in estimator.estimators_]
     if len({model.kernel for model in models}) > 1 or any(model.scaling is not None for model in models):
         raise ValueError("the estimators of a OneVsRestClassifier must be SVCs with the same kernel and parameters.")
     sparse = is_sparse(models[0].support_vectors)

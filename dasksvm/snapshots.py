@@ -225,7 +225,8 @@ class Snapshots:
             return learner, memo, [*claimed, *bad]
         if bad:
             raise ValueError(f"{'; '.join(bad)}. Without snapshots in {self.folder} the run begins anew.")
-        return fresh, None, claimed
+        anew = [f"No snapshot found in {self.folder}: starting anew."] if self.checkpoint.resume else []
+        return fresh, None, [*claimed, *anew]
 
     def _claim(self, epoch: int) -> list[str]:
         """Take the first number from this one on that no other executor has; say what the user should know."""

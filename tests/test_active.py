@@ -7,6 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
 
 from dasksvm import ActiveLearner, Dataset, LaSVC, load
 from dasksvm.solver.choosing import near_boundary
@@ -149,8 +150,8 @@ def test_it_asks_at_random_until_it_has_labels_of_both_classes():
     learner = ActiveLearner(solver(), X, first=3)
     asked = []
     while not learner.started:
-        with pytest.raises(ValueError, match="too few labels"):
-            learner.predict(X)
+        with pytest.raises(NotFittedError, match="too few labels"):
+            _ = learner.estimator_
         ids = learner.query(10)
         asked += ids.tolist()
         learner.teach(ids, y[ids])
@@ -158,6 +159,57 @@ def test_it_asks_at_random_until_it_has_labels_of_both_classes():
     assert counts.min() >= 3
     assert len(set(asked)) == len(asked) == len(learner.ids)
     assert learner.predict(X).shape == (len(X),)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "csr", "dask", "zarr", "sparse zarr"])
+def test_until_it_has_started_it_predicts_the_prior(kind, tmp_path):
+    X, y = rows(50)
+    given = (
+        sp.csr_matrix(X) if "csr" in kind or "sparse" in kind else da.from_array(X, chunks=20) if kind == "dask" else X
+    )
+    if "zarr" in kind:
+        given = Dataset.create(tmp_path / "pool.zarr", given, y, shuffle=False)
+    learner = ActiveLearner(solver(), given)
+    for ask in (learner.predict, learner.decision_function, learner.score):
+        with pytest.raises(NotFittedError, match="no labels yet"):
+            ask(given)
+    no, yes = np.flatnonzero(y == "no"), np.flatnonzero(y == "yes")
+    # What is taught, and what comes of it: a decision value, positive for "yes".
+    for ids, value, expected in (
+        (yes[:2], -1.0, "yes"),
+        (no[:1], 1 / 3, "yes"),
+        (no[1:2], 0.0, "no"),
+        (no[2:4], -1 / 3, "no"),
+    ):
+        learner.teach(ids, y[ids])
+        found = learner.predict(given), learner.decision_function(given)
+        labels, values = (np.asarray(each.compute() if hasattr(each, "compute") else each) for each in found)
+        assert labels.tolist() == [expected] * 50
+        assert values.tolist() == pytest.approx([value] * 50)
+        score = learner.score(given) if "zarr" in kind else learner.score(given, y)
+        assert score == pytest.approx(np.mean(y == expected))
+    assert not learner.started
+    with pytest.raises(ValueError, match="X has 3 features"):
+        learner.predict(X[:, :3])
+
+
+def test_more_than_two_classes_are_refused_before_labels_are_paid_for(tmp_path):
+    X, y = rows(60)
+    three = np.where(X[:, 2] > 0.5, "maybe", y)
+    pool = Dataset.create(tmp_path / "pool.zarr", X, three)
+    for given in (pool, pool.path):
+        with pytest.raises(ValueError, match=r"a pool of two classes; .*pool.zarr has \['maybe', 'no', 'yes'\]"):
+            ActiveLearner(solver(), given)
+    learner = ActiveLearner(solver(), X)
+    at = [int(np.argmax(three == label)) for label in ("maybe", "no", "yes")]
+    learner.teach(at[:2], three[at[:2]])
+    with pytest.raises(ValueError, match="labels must be of two classes"):
+        learner.teach(at[2:], three[at[2:]])
+    assert learner.ids.tolist() == at[:2]
+    weighted = ActiveLearner(solver(class_weight={"no": 1, "yes": 2}), X)
+    with pytest.raises(ValueError, match="not in class_weight"):
+        weighted.teach(at[:1], three[at[:1]])
+    assert len(weighted.ids) == 0
 
 
 @pytest.mark.parametrize("each", [1, 4])
@@ -257,7 +309,7 @@ def test_wrong_labels_are_refused_and_change_nothing():
     for count in (0, 2.5):
         with pytest.raises(ValueError, match="count"):
             learner.query(count)
-    fresh = ActiveLearner(solver(class_weight={"no": 1, "maybe": 5}), X, first=1)
+    fresh = ActiveLearner(solver(class_weight={"maybe": 5}), X, first=1)
     fresh.teach([0], y[:1])
     other = int(np.argmax(y != y[0]))
     with pytest.raises(ValueError, match="not in class_weight"):

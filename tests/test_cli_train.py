@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import threading
+from contextlib import contextmanager
 from fcntl import ioctl
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from dasksvm.snapshots import snapshots_in
 from dasksvm.solver.kernels import KERNELS
 from dasksvm.solver.messages import Progress
 from dasksvm.solver.selection import CRITERIA
-from tests.clusters import cluster
+from tests.clusters import cluster, wait_for
 from tests.helpers import blobs
 from tests.test_cli import call
 
@@ -176,11 +177,16 @@ def test_a_budget_that_ends_a_run_is_told(budget, data, tmp_path):
     assert json.loads(result.stdout)["stopped"] is True
 
 
+@pytest.mark.filterwarnings("always:No snapshot found:RuntimeWarning")
 def test_a_run_goes_on_from_its_snapshots(data, tmp_path):
     model, keep = tmp_path / "model", ("--checkpoint", tmp_path / "kept", "--every", "1us", "--epochs", 3)
-    assert call("train", data.path, model, *keep, "--max-time", "1us").exit_code == 3
+    first = call("train", data.path, model, *keep, "--max-time", "1us", "--resume")
+    assert first.exit_code == 3
+    assert f"dasksvm: warning: No snapshot found in {tmp_path}/kept: starting anew." in first.stderr
     assert call("train", data.path, model, *keep).exit_code == 4
-    assert call("train", data.path, model, *keep, "--resume").exit_code == 0
+    again = call("train", data.path, model, *keep, "--resume")
+    assert again.exit_code == 0
+    assert "starting anew" not in again.stderr
     whole = LaSVC(epochs=3, random_state=0).fit(data)
     assert np.array_equal(load(model).coefficients, whole.dual_coef_)
 
@@ -188,14 +194,15 @@ def test_a_run_goes_on_from_its_snapshots(data, tmp_path):
 @pytest.mark.parametrize(
     "where", [(), pytest.param(("--workers", 1), marks=pytest.mark.cluster)], ids=["here", "cluster"]
 )
-def test_a_terminated_run_keeps_a_snapshot_and_goes_on(where, data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT], ids=["terminated", "interrupted"])
+def test_a_run_that_a_signal_ends_keeps_a_snapshot_and_goes_on(by, where, data, tmp_path, monkeypatch):
     monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
     calls, show = [], ProgressLines.__call__
 
     def terminating(self, progress, seconds):
         calls.append(1)
         if len(calls) == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), by)
         return show(self, progress, seconds)
 
     model, kept = tmp_path / "model", tmp_path / "kept"
@@ -203,12 +210,92 @@ def test_a_terminated_run_keeps_a_snapshot_and_goes_on(where, data, tmp_path, mo
     with monkeypatch.context() as patched:
         patched.setattr(ProgressLines, "__call__", terminating)
         result = call(*command)
-    assert result.exit_code == 143, result.output
-    assert "terminated" in result.stderr
+    assert result.exit_code == 128 + by, result.output
+    told = "terminated" if by == signal.SIGTERM else "interrupted"
+    again = f"{told}: a last snapshot was written. To go on: svm {shlex.join(map(str, command))} --resume"
+    assert again in result.stderr
     assert not model.exists()
     assert len(snapshots_in(kept)) == 1
     assert call(*command, "--resume").exit_code == 0
     assert np.array_equal(load(model).coefficients, LaSVC(epochs=3, random_state=0).fit(data).dual_coef_)
+
+
+@contextmanager
+def started(program, *arguments):
+    """Start a command as from a terminal: its processes are a group, to which Ctrl-C goes."""
+    with subprocess.Popen(
+        [sys.executable, *program, *map(str, arguments)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Pytest may be in the background, where Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def heard(process, text):
+    """Wait until a process has said something on standard error; give all that it has said."""
+    said = ""
+    while text not in said:
+        line = process.stderr.readline()
+        assert line, f"{text!r} was not said, but: {said}"
+        said += line
+    return said
+
+
+def members_of(group):
+    """The processes of a group that are not dead."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group and fields[0] != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("where", [(), ("--workers", 1)], ids=["here", "cluster"])
+def test_ctrl_c_writes_a_snapshot_and_tells_how_to_go_on(where, data, tmp_path):
+    kept = tmp_path / "kept"
+    command = ("train", data.path, tmp_path / "a model", "--checkpoint", kept, "--epochs", 1_000_000, *where)
+    with started(("-m", "dasksvm"), *command) as process:
+        heard(process, "seen")
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert len(snapshots_in(kept)) == 1
+    (line,) = (line for line in said.splitlines() if "To go on:" in line)
+    again = shlex.split(line.partition("To go on: ")[2])
+    assert again == ["python", "-m", "dasksvm", *map(str, command), "--resume"]
+    found = subprocess.run([sys.executable, *again[1:], "--max-time", "1us"], capture_output=True, text=True)
+    assert found.returncode == 3, found.stderr
+    assert "starting anew" not in found.stderr
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("where", [(), ("--workers", 1)], ids=["here", "cluster"])
+def test_a_second_ctrl_c_ends_at_once(where, data, tmp_path):
+    # A snapshot that is never written.
+    stuck = "import time; from dasksvm.commands.train import Ending; from dasksvm.cli import main; "
+    stuck += "Ending.__call__ = lambda self, *_: self._code is not None and time.sleep(3600); main()"
+    command = ("train", data.path, tmp_path / "model", "--checkpoint", tmp_path / "kept", "--epochs", 1_000_000)
+    with started(("-c", stuck), *command, *where) as process:
+        heard(process, "seen")
+        os.killpg(process.pid, signal.SIGINT)
+        heard(process, "Ctrl-C again ends at once")
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    wait_for(lambda: not members_of(process.pid))
 
 
 def test_a_model_that_cannot_be_written_is_told_before_the_training(data):

@@ -1,6 +1,7 @@
 """Training on clusters in this process: the model of local.py, whatever the cluster."""
 
 import gc
+import logging
 import sys
 import threading
 import time
@@ -499,3 +500,27 @@ def test_prediction_graph_has_the_model_once(data, alone):
         half, whole = client.gather(client.compute([alone.predict(X[:1000]), large]))
         assert np.array_equal(half, expected[:1000])
         assert np.array_equal(whole, expected)
+
+
+def leave_garbage_that_takes_long():
+    """What numba leaves in a worker that has compiled, in extreme."""
+
+    class Slow:
+        def __del__(self):
+            time.sleep(60)
+
+    slow = Slow()
+    slow.itself = slow
+    gc.disable()
+
+
+@pytest.mark.cluster
+def test_workers_end_at_once_when_the_cluster_is_closed(caplog):
+    nannies = logging.getLogger("distributed.nanny")
+    # As the command line starts them: workers that are forked end without a last garbage collection.
+    started = {"distributed.worker.multiprocessing-method": "spawn"}
+    with dask.config.set(started), local_cluster(1) as made, Client(made) as client:
+        client.run(leave_garbage_that_takes_long)
+        nannies.addHandler(caplog.handler)
+    nannies.removeHandler(caplog.handler)
+    assert "killing" not in caplog.text

@@ -158,6 +158,16 @@ def test_answers_that_are_no_labels_are_asked_again_and_torn_files_go_on(pool, t
     assert "cannot be written" in call("label", pool[0].path, labels, "--model", tmp_path / "none" / "m").output
 
 
+def test_a_pool_of_more_than_two_classes_is_refused_before_anything_is_asked(tmp_path):
+    X, _ = rows(30)
+    data = Dataset.create(tmp_path / "pool.zarr", X, np.arange(30) % 3)
+    result = call("label", data.path, tmp_path / "labels.csv", said="1\nq\n")
+    assert result.exit_code == 4
+    assert f"a pool of two classes; {data.path} has [0, 1, 2]" in result.output
+    assert "answer with a label" not in result.output
+    assert not (tmp_path / "labels.csv").exists()
+
+
 def test_a_sparse_row_shows_its_largest_values(tmp_path):
     X = sp.csr_matrix(np.diag(np.arange(1.0, 31)))
     data = Dataset.create(tmp_path / "pool.zarr", X, False, shuffle=False)

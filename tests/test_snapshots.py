@@ -96,7 +96,7 @@ def test_interrupted_again_and_again(data, tmp_path):
     while True:
         tries += 1
         try:
-            run = train(data, solver(), checkpoint=tmp_path, every=0, resume=True, callbacks=[killed_after(4)])
+            run = train(data, solver(), checkpoint=tmp_path, every=0, resume=tries > 1, callbacks=[killed_after(4)])
         except Stop:
             assert len(snapshots_in(tmp_path)) <= 3
             continue
@@ -119,6 +119,14 @@ def test_a_run_on_a_cluster_goes_on_here_and_the_other_way_round(data, tmp_path)
             assert left < len(whole.history)
             assert digest(run.estimator) == digest(whole.estimator)
             assert history(run.estimator) == history(whole.estimator)
+
+
+@pytest.mark.parametrize("where", ["here", "cluster"])
+def test_a_run_that_finds_no_snapshot_to_go_on_from_says_so(data, tmp_path, where):
+    whole = train(data, solver())
+    with cluster(1) as client, pytest.warns(RuntimeWarning, match=f"^No snapshot found in {tmp_path}: starting anew.$"):
+        run = train(data, solver(client=client if where == "cluster" else None), checkpoint=tmp_path, resume=True)
+    assert digest(run.estimator) == digest(whole.estimator)
 
 
 @pytest.mark.parametrize("where", ["here", "cluster"])

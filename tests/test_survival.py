@@ -7,7 +7,7 @@ import resource
 import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import dask.config
 import pytest
@@ -98,11 +98,13 @@ def test_coordinator_killed_goes_on_from_its_snapshot(client, data, tmp_path, be
         ),
         lambda: send(client, coordinator_worker(client), signal.SIGKILL),
     )
-    run = train(data, estimator, client=client, checkpoint=tmp_path, every=0.2, callbacks=[kill])
+    # The first kill comes before the first snapshot.
+    anew = pytest.warns(RuntimeWarning, match="No snapshot found") if phase == "any" else nullcontext()
+    with anew:
+        run = train(data, estimator, client=client, checkpoint=tmp_path, every=0.2, callbacks=[kill])
     assert kill.done
     assert digest(run.estimator) == digest(whole.estimator)
     assert history(run.estimator) == history(whole.estimator)
-    # The first kill comes before the first snapshot.
     assert len(begun) > 1
     assert phase == "any" or begun[-1] > 0
 

@@ -1,8 +1,9 @@
 """`dasksvm submit`, `status`, `attach`, `cancel` and `fetch`: trainings that outlive the command that started them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from threading import Timer
 from typing import Any
 
 import click
@@ -21,6 +22,8 @@ from dasksvm.commands.shared import (
 from dasksvm.commands.solvers import estimator_of, solver_options
 from dasksvm.console import echo_json, tell_job
 
+# Seconds after which a command says that it waits for the scheduler.
+NOTICE = 2.0
 EXITS = {"done": 0, "stopped": ENDED_EARLY}
 
 
@@ -37,9 +40,17 @@ def running(scheduler: str | None, scheduler_file: str | None) -> Iterator[Any]:
     """Give a client of the running cluster that the options name."""
     if (scheduler is None) == (scheduler_file is None):
         raise click.UsageError("a job needs a running cluster: give --scheduler or --scheduler-file.")
-    from dasksvm import runtime
+    from dasksvm import config, runtime
 
-    with runtime.opened(0, scheduler, scheduler_file) as client:
+    patience = config.seconds_of("connect-timeout")
+    told = f"waiting for the scheduler {scheduler or f'of {scheduler_file}'}, {patience:g} s at most"
+    notice = Timer(NOTICE, click.echo, [told], {"err": True})
+    with ExitStack() as stack:
+        notice.start()
+        try:
+            client = stack.enter_context(runtime.opened(0, scheduler, scheduler_file, patience))
+        finally:
+            notice.cancel()
         yield client
 
 

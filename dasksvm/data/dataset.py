@@ -1,7 +1,7 @@
 """Dataset: labelled rows in a Zarr v3 group, complete or absent."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from dasksvm.data.chunked import is_sparse
+from dasksvm.data.names import column_order
 from dasksvm.data.opening import described
 from dasksvm.data.statistics import Scaling
 from dasksvm.data.stored import StoredRows
@@ -46,6 +48,8 @@ class Dataset:
         Whether the rows have weights.
     origin : str
         Where the rows came from.
+    columns : ndarray of int64, shape (d,), or None
+        Where each feature is on disk, if the columns have been brought into another order (`with_features`).
 
     Examples
     --------
@@ -75,6 +79,7 @@ class Dataset:
     shuffled: bool
     weighted: bool
     origin: str
+    columns: Ints | None = None
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -182,17 +187,65 @@ class Dataset:
             raise ValueError(f"{self.path} has no labels: it was ingested without.")
         return self
 
+    def with_features(self, names: Sequence[str] | None) -> Self:
+        """Give this data set with its columns in the order of these feature names.
+
+        Nothing is copied: the columns are put in order in each batch of rows that is read.
+
+        Parameters
+        ----------
+        names : sequence of str, or None
+            As a model has them. With None, or where this data set has no names, the columns stay as they are.
+
+        Raises
+        ------
+        ValueError
+            If the data set has other names; it names the difference.
+        """
+        order = column_order(self.names, names, self.path)
+        if order is None:
+            return self
+        assert names is not None
+        scaling = self.scaling
+        if scaling is not None:
+            scaling = Scaling(scaling.offset[order], scaling.factor[order])
+        return replace(
+            self,
+            names=list(names),
+            mean=self.mean[order],
+            variance=self.variance[order],
+            minimum=self.minimum[order],
+            maximum=self.maximum[order],
+            scaling=scaling,
+            columns=order if self.columns is None else self.columns[order],
+        )
+
     def chunks(self) -> tuple[int, ...]:
         """Give the rows of each chunk."""
         return self._features.chunks
 
     def rows(self, ids: Ints) -> Any:
-        """Read some rows as they are on disk, an array or CSR matrix of shape (m, d); the last few chunks are kept."""
-        return self._features.raw(np.asarray(ids, np.int64))
+        """Read some rows, unscaled, an array or CSR matrix of shape (m, d); the last few chunks are kept."""
+        return self._in_order(self._features.raw(np.asarray(ids, np.int64)))
 
     def part(self, at: int) -> Any:
         """Read a chunk of rows, which is not kept."""
-        return self._features.read(at)
+        return self._in_order(self._features.read(at))
+
+    def _in_order(self, rows: Any) -> Any:
+        """Bring the columns of some rows from their order on disk into that of the features."""
+        if self.columns is None:
+            return rows
+        if not is_sparse(rows):
+            # Not rows[:, columns], which numpy lays out by columns.
+            return np.take(rows, self.columns, axis=1)
+        place = np.empty_like(self.columns)
+        place[self.columns] = np.arange(len(place))
+        ordered = sp.csr_matrix(
+            (rows.data.copy(), place[rows.indices].astype(rows.indices.dtype), rows.indptr), shape=rows.shape
+        )
+        ordered.sort_indices()
+        return ordered
 
     def codes(self, ids: Ints) -> Ints:
         """Read the class numbers of some rows, shape (m,)."""

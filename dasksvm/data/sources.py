@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from dasksvm.data.chunked import KEPT_CHUNKS, ChunkedRows, is_sparse, stacked
 from dasksvm.data.coding import Coding
 from dasksvm.data.dataset import Dataset
-from dasksvm.data.statistics import Scaling
+from dasksvm.data.statistics import LEAST_ROWS, Scaling, Spread
 from dasksvm.model import as_features
 from dasksvm.solver.features import Features, Ints, SparseFeatures
 from dasksvm.solver.messages import Targets
 from dasksvm.solver.selection import RandomOrder
 
 MOMENT_BYTES = 8 << 20
+# Rows that are looked at to see how the values of features lie.
+SAMPLE_ROWS = 1000
 
 
 class MemorySource:
@@ -39,10 +41,13 @@ class MemorySource:
         """Give some rows as they are."""
         return self.X[rows]
 
+    def spread(self) -> Spread:
+        """Tell how the values of a sample of rows lie."""
+        return Spread.of(_sample(self.X))
+
     def parts(self) -> Iterator[Any]:
         """Yield all rows in order, in parts of bounded size."""
-        width = self.X.nnz // max(self.X.shape[0], 1) if self.sparse else self.X.shape[1]
-        step = max(1, MOMENT_BYTES // max(8 * width, 1))
+        step = _rows_of_size(self.X)
         for start in range(0, self.X.shape[0], step):
             yield self.X[start : start + step]
 
@@ -80,6 +85,11 @@ class DaskSource(ChunkedRows):
     def read(self, at: int) -> Any:
         """Compute a chunk."""
         return self.checked(at).compute()
+
+    def spread(self) -> Spread:
+        """Tell how the values of a sample of rows of the first chunk lie."""
+        filled = np.flatnonzero(self.chunks)
+        return Spread.of(_sample(self.chunk(int(filled[0]) if len(filled) else 0)))
 
     def sums(self) -> list[tuple[int, NDArray[np.float64], float, int]]:
         """Sum up each chunk where it is computed."""
@@ -120,6 +130,11 @@ class DatasetSource:
         self.chunks = data.chunks()
         self.scaling = data.scaling
 
+    def spread(self) -> Spread:
+        """Tell how the values of all rows lie."""
+        data = self.data
+        return Spread(len(data), data.minimum, data.maximum, data.variance, data.sparse)
+
     def raw(self, rows: Ints) -> Any:
         """Give some rows as they are on disk."""
         return self.data.rows(rows)
@@ -131,6 +146,18 @@ class DatasetSource:
 
 
 Source = MemorySource | DaskSource | DatasetSource
+
+
+def _rows_of_size(X: Any) -> int:
+    """Tell how many rows of a matrix are a part of bounded size."""
+    width = X.nnz // max(X.shape[0], 1) if is_sparse(X) else X.shape[1]
+    return int(max(1, MOMENT_BYTES // max(8 * width, 1)))
+
+
+def _sample(X: Any) -> Any:
+    """Take some rows of a matrix, evenly; few enough to look at in no time."""
+    most = max(min(SAMPLE_ROWS, _rows_of_size(X)), LEAST_ROWS)
+    return X[:: -(-X.shape[0] // most)] if X.shape[0] > most else X
 
 
 def moments(source: Source) -> tuple[NDArray[np.float64], float, float]:

@@ -1,5 +1,6 @@
 """What one pass over the rows tells of each feature, and the affine maps that follow from it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,8 +11,11 @@ from dasksvm.data.blocks import BadRow
 from dasksvm.data.chunked import is_sparse
 from dasksvm.solver.jit import njit
 
-# A feature stands out when its range is so many times the median one, or that so many times its own.
+# A feature stands out when its range and its deviation are so many times the median ones, or those so many times its own. Ranges
+# alone would tell of rare values in standardised columns, deviations alone of rare ones in columns from 0 to 1.
 WIDE, NARROW = 100.0, 1000.0
+# Of fewer rows nothing is known of scales. Columns that a warning names.
+LEAST_ROWS, NAMED = 10, 5
 # Rows whose mean is subtracted before squares are summed.
 SHIFT_ROWS = 100
 SCALES = ("none", "minmax", "standard")
@@ -111,15 +115,71 @@ class FeatureStatistics:
             )
         return Scaling(offset.copy(), 1.0 / np.where(width > 0, width, 1.0))
 
-    def uneven(self, *, sparse: bool) -> NDArray[np.int64]:
-        """List the features whose range is out of proportion to that of the others, in sparse rows the wide ones only."""
-        width = np.where(self.maximum > self.minimum, self.maximum - self.minimum, np.nan)
-        varying = np.flatnonzero(np.isfinite(width))
-        if len(varying) < 2:
+    def spread(self, *, sparse: bool) -> "Spread":
+        """Tell how the values lie."""
+        return Spread(self.count, self.minimum, self.maximum, self.variance, sparse)
+
+
+class ScaleWarning(UserWarning):
+    """Columns are on very different scales, which kernels take for importance."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the values of some rows lie.
+
+    Attributes
+    ----------
+    rows : int
+    minimum, maximum, variance : ndarray of float64, shape (d,)
+        Of each feature.
+    sparse : bool
+        Whether the rows are sparse: their narrow features are then those that are seldom there.
+    """
+
+    rows: int
+    minimum: NDArray[np.float64]
+    maximum: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    sparse: bool
+
+    @classmethod
+    def of(cls, rows: Any) -> Self:
+        """Look at a sample of rows, ndarray or csr_matrix of shape (m, d)."""
+        if not is_sparse(rows):
+            return cls(
+                rows.shape[0],
+                rows.min(axis=0).astype(np.float64),
+                rows.max(axis=0).astype(np.float64),
+                rows.var(axis=0, dtype=np.float64),
+                False,
+            )
+        _, deviations, minimum, maximum = _of_sparse(rows, rows.shape[1])
+        return cls(rows.shape[0], minimum, maximum, deviations / rows.shape[0], True)
+
+    def uneven(self) -> NDArray[np.int64]:
+        """List the features that are out of proportion to the others, in sparse rows the wide ones only."""
+        varying = np.flatnonzero(self.maximum > self.minimum)
+        if self.rows < LEAST_ROWS or len(varying) < 2:
             return varying[:0]
-        middle = float(np.median(width[varying]))
-        narrow = (width[varying] * NARROW < middle) & (not sparse)
-        return varying[(width[varying] > WIDE * middle) | narrow]
+        wide = narrow = np.ones(len(varying), bool)
+        for widths in (self.maximum - self.minimum, np.sqrt(self.variance)):
+            width, middle = widths[varying], float(np.median(widths[varying]))
+            wide, narrow = wide & (width > WIDE * middle), narrow & (width * NARROW < middle)
+        return varying[wide | (narrow & (not self.sparse))]
+
+    def warning(self, names: Sequence[str] | None, advice: str) -> ScaleWarning | None:
+        """Make the warning that names the features that are out of proportion, if there are any, and says what to do."""
+        uneven = self.uneven()
+        if len(uneven) == 0:
+            return None
+        shown = ", ".join(
+            f"{column if names is None else names[column]} ({self.minimum[column]:g} to {self.maximum[column]:g})"
+            for column in uneven[:NAMED]
+        )
+        more = f" and {len(uneven) - NAMED} more" if len(uneven) > NAMED else ""
+        told = f"columns are on very different scales, which kernels take for importance: {shown}{more}."
+        return ScaleWarning(f"{told} {advice}")
 
 
 def _of_dense(block: NDArray[Any]) -> tuple[NDArray[np.float64], ...]:

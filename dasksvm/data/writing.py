@@ -29,8 +29,11 @@ BUCKET_BYTES = 64 << 20
 SPILLED = ".dasksvm-"
 # No space, no space for this user, a file too large, a file system that is read-only.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-# Columns that a warning names.
-NAMED = 5
+# What to do about columns on very different scales; nobody knows here what the rows are for.
+ADVICE = (
+    "For rows to train on, scale='standard' or 'minmax' evens them out. Rows that a model is to predict need neither: "
+    "it applies the map of its training data to them."
+)
 
 
 # Told what is going on ("reading", "writing"), the rows so far, and their share of all where that is known.
@@ -121,7 +124,9 @@ def _write_group(store: Any, folder: Path | None, reader: Reader, how: Writing, 
     classes, table = intake.classes.ordered()
     group.renumber(table)
     if scaling is None:
-        _warn_of_scales(statistics, names, group.sparse)
+        found = statistics.spread(sparse=group.sparse).warning(names, ADVICE)
+        if found is not None:
+            warnings.warn(found, stacklevel=4)
     counts = np.zeros(len(classes), np.int64)
     np.add.at(counts, table, intake.counts[: len(table)])
     if not how.labelled:
@@ -148,22 +153,6 @@ def _watched(blocks: Iterator[Block], watch: Watch, rows: int) -> Iterator[Block
         yield block
         written += len(block)
         watch("writing", written, written / rows)
-
-
-def _warn_of_scales(statistics: FeatureStatistics, names: list[str] | None, sparse: bool) -> None:
-    uneven = statistics.uneven(sparse=sparse)
-    if len(uneven) == 0:
-        return
-    shown = ", ".join(
-        f"{column if names is None else names[column]} ({statistics.minimum[column]:g} to {statistics.maximum[column]:g})"
-        for column in uneven[:NAMED]
-    )
-    more = f" and {len(uneven) - NAMED} more" if len(uneven) > NAMED else ""
-    warnings.warn(
-        f"columns are on very different scales, which kernels take for importance: {shown}{more}; "
-        "scale='standard' or 'minmax' evens them out.",
-        stacklevel=5,
-    )
 
 
 class _Intake:

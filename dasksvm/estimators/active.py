@@ -5,14 +5,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from dasksvm import config, workspaces
 from dasksvm.blas import one_thread
+from dasksvm.data import Dataset
 from dasksvm.data.chunked import stacked
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples, MemoryLabels, MemorySource
+from dasksvm.estimators.base import opened
 from dasksvm.estimators.lasvm import LaSVC
 from dasksvm.estimators.learned import CONVERGED, support_rows
 from dasksvm.estimators.parameters import check_parameters, flag, integer, one_of
@@ -42,7 +45,8 @@ CRITERIA = tuple(name for name, criterion in CRITERION_OF.items() if not criteri
 class ActiveLearner:
     """Learn from a pool of rows by asking for few of their labels (paper 1, section 4.5).
 
-    Every label that is taught makes one iteration of LASVM. No label is read from the pool, even if it is a data set with labels.
+    Every label that is taught makes one iteration of LASVM. No label is read from the pool, even if it is a data set with labels;
+    one with labels of more than two classes is refused, since an ActiveLearner tells two classes apart.
 
     Parameters
     ----------
@@ -102,6 +106,12 @@ class ActiveLearner:
                 f"selection {selection!r} needs a number of candidates: with 'all' there is nothing to sample."
             )
         self.estimator = clone(estimator)
+        pool = opened(pool)
+        if isinstance(pool, Dataset) and len(pool.classes) > 2:
+            raise ValueError(
+                f"an ActiveLearner needs a pool of two classes; {pool.path} has {pool.classes.tolist()}. "
+                "To teach other labels than those that it has, write it without labels."
+            )
         epochs = CONVERGED if retrain else 1
         self._source, self._learner, self._form, seed = self.estimator._for_labels_to_come(pool, epochs)
         most = 1 if candidates == "all" else int(candidates)
@@ -196,8 +206,11 @@ class ActiveLearner:
         self._check_ids(given)
         every = np.concatenate([self.labels, said]) if len(self.labels) else said
         classes = np.unique(every)
-        if len(classes) > 2 or (self.started and len(classes) != len(np.unique(self.labels))):
+        if len(classes) > 2:
             raise ValueError(f"labels must be of two classes; there are {classes.tolist()}.")
+        weights = self.estimator.class_weight
+        if weights is not None and len(weights) == 2 and not set(classes.tolist()) <= set(weights):
+            raise ValueError(f"labels are not in class_weight, which has {list(weights)}. Got {classes.tolist()}.")
         started = self.started or (len(classes) == 2 and np.unique(every, return_counts=True)[1].min() >= self.first)
         boxes = boxes_of(classes, self.estimator.C, self.estimator.class_weight) if started else np.zeros(2)
         self._taught.append(self._source.raw(given))
@@ -243,18 +256,42 @@ class ActiveLearner:
         Where no support vector is free, its bias is the middle of what the expansion leaves.
         """
         if not self.started:
-            raise ValueError(f"There are too few labels yet: {self.first} of each of two classes are needed.")
+            raise NotFittedError(f"There are too few labels yet: {self.first} of each of two classes are needed.")
         if self._shown is None:
             with one_thread():
                 copy = finished_copy(self._learner)
-            fitted = clone(self.estimator)
-            if hasattr(self.estimator, "feature_names_in_"):
-                fitted.feature_names_in_ = self.estimator.feature_names_in_
-            rows = self._rows()
-            fitted.classes_, fitted.n_features_in_ = np.unique(self.labels), int(rows.shape[1])
+            fitted, rows = self._fitted(), self._rows()
             model = fitted._model_of(self._kernel, self._form, rows[copy.examples], copy.alpha, copy.extremes)
             support = support_rows(self._source, self.ids[copy.examples])
             fitted._show(model, support, copy.codes, copy.progress, [])
+            self._shown = fitted
+        return self._shown
+
+    def _fitted(self) -> LaSVC:
+        """Make an estimator that lacks nothing but a model."""
+        fitted: LaSVC = clone(self.estimator)
+        if hasattr(self.estimator, "feature_names_in_"):
+            fitted.feature_names_in_ = self.estimator.feature_names_in_
+        fitted.classes_, fitted.n_features_in_ = np.unique(self.labels), int(self._rows().shape[1])
+        return fitted
+
+    def _predictor(self) -> LaSVC:
+        """Give what predicts: the estimator, or as long as there are too few labels for one, the prior of the labels.
+
+        The prior has the same decision value everywhere: the share of the second class less that of the first.
+        """
+        if self.started:
+            return self.estimator_
+        if not len(self.labels):
+            raise NotFittedError("This ActiveLearner has no labels yet: teach it some before it predicts.")
+        if self._shown is None:
+            fitted = self._fitted()
+            counts = np.unique(self.labels, return_counts=True)[1]
+            value = (counts[1:].sum() - counts[0]) / counts.sum()
+            nothing = np.zeros((1, 0))
+            fitted.model_ = fitted._model_of(
+                self._kernel, self._form, self._rows()[:0], nothing, np.full((1, 2), value, np.float64)
+            )
             self._shown = fitted
         return self._shown
 
@@ -264,16 +301,23 @@ class ActiveLearner:
         return self.estimator_.model_
 
     def decision_function(self, X: Any) -> Any:
-        """As `LaSVC.decision_function`, of the labels so far."""
-        return self.estimator_.decision_function(X)
+        """As `LaSVC.decision_function`, of the labels so far.
+
+        Until there are `first` labels of each class, the same value for all rows: the share of the second class among the
+        labels so far less that of the first.
+        """
+        return self._predictor().decision_function(X)
 
     def predict(self, X: Any) -> Any:
-        """As `LaSVC.predict`, of the labels so far."""
-        return self.estimator_.predict(X)
+        """As `LaSVC.predict`, of the labels so far.
+
+        Until there are `first` labels of each class, the class that most of the labels so far have.
+        """
+        return self._predictor().predict(X)
 
     def score(self, X: Any, y: Any = None) -> float:
         """As `LaSVC.score`, of the labels so far."""
-        return self.estimator_.score(X, y)
+        return self._predictor().score(X, y)
 
 
 def _unknown(count: int) -> Targets:

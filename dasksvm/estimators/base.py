@@ -30,6 +30,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     model_: KernelModel
     classes_: NDArray[Any]
     support_: NDArray[np.int64]
+    feature_names_in_: NDArray[Any]
 
     def __sklearn_tags__(self) -> Any:
         """Declare sparse input."""
@@ -54,9 +55,9 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             key of the graph.
         """
         check_is_fitted(self, "model_")
-        X = _rows_of(X)
+        X = self._rows_of(X)
         values = self.model_.decision_function(X if is_dask(X) else self._check_rows(X))
-        return values[:, 0] if len(self.classes_) == 2 else values
+        return values[:, 0] if len(self.model_.coefficients) == 1 else values
 
     def predict(self, X: Any) -> Any:
         """Predict the class of each row.
@@ -70,7 +71,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ndarray or dask.array.Array of shape (n,)
         """
         check_is_fitted(self, "model_")
-        X = _rows_of(X)
+        X = self._rows_of(X)
         return self.model_.predict(X if is_dask(X) else self._check_rows(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -87,9 +88,14 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(X, Dataset):
             if y is not None:
                 raise ValueError("y must be None: a data set has its own labels.")
-            X, y = X.needs_labels().as_dask()
+            y = X.needs_labels().as_dask()[1]
         arrays = (np.asarray(array) if is_dask(array) else array for array in (y, self.predict(X)))
         return float(accuracy_score(*arrays, sample_weight=sample_weight))
+
+    def _rows_of(self, X: Any) -> Any:
+        """Give the rows of a data set or its path as a Dask array, with the columns as they were in training."""
+        X = opened(X)
+        return X.with_features(self._names).as_dask()[0] if isinstance(X, Dataset) else X
 
     def _check_rows(self, X: Any) -> Any:
         return _summed(validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False))
@@ -183,7 +189,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(X, Dataset):
             if y is not None or sample_weight is not None:
                 raise ValueError("y and sample_weight must be None: a data set has its own.")
-            self._check_width(X.needs_labels().shape[1], reset)
+            X = self._check_features(X.needs_labels(), reset)
             self._check_classes(X.classes)
             if classes is not None and not np.array_equal(classes, X.classes):
                 raise ValueError(f"{X.path} has the classes {X.classes!r}, expected {classes!r}.")
@@ -195,6 +201,21 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not np.all(np.isin(y, known)):
             raise ValueError(f"y has labels that are not in classes {known!r}.")
         return in_memory(source, y, known, sample_weight)
+
+    @property
+    def _names(self) -> list[str] | None:
+        """The feature names of the training rows, where they had some."""
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else names.tolist()
+
+    def _check_features(self, X: Dataset, reset: bool) -> Dataset:
+        """Note the features of a data set, or bring its columns into the order of those that were noted."""
+        if not reset:
+            X = X.with_features(self._names)
+        elif X.names is not None:
+            self.feature_names_in_ = np.array(X.names, object)
+        self._check_width(X.shape[1], reset)
+        return X
 
     def _check_width(self, width: int, reset: bool) -> None:
         if reset:
@@ -242,11 +263,6 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def opened(X: Any) -> Any:
     """Open a data set where X is its path."""
     return Dataset.open(X) if isinstance(X, (str, Path)) else X
-
-
-def _rows_of(X: Any) -> Any:
-    X = opened(X)
-    return X.as_dask()[0] if isinstance(X, Dataset) else X
 
 
 def _check_block(block: Any) -> Any:

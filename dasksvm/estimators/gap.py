@@ -121,7 +121,7 @@ class GapSVC(OnlineClassifier):
 
     Attributes
     ----------
-    classes_, support_, support_vectors_, n_support_, dual_coef_, n_iter_, n_features_in_, model_
+    classes_, support_, support_vectors_, n_support_, dual_coef_, n_iter_, n_features_in_, feature_names_in_, model_
         As in `LaSVC`.
     intercept_ : ndarray of shape (P,)
         0.

@@ -54,6 +54,9 @@ GAMMAS: dict[str, Callable[[int, float], float]] = {
     "scale": lambda width, variance: 1.0 / (width * variance) if variance > 0 else 1.0,
     "auto": lambda width, variance: 1.0 / width,
 }
+# What to do about columns on very different scales, in data sets and in arrays.
+STORED = "Write the data set with scale='standard' or 'minmax': the model then carries the map."
+GIVEN = "Scale them, for example by a StandardScaler before the estimator in a Pipeline."
 # Called with a learner before it is fed, and with its examples.
 Begin = Callable[[Learner, Examples], None]
 # Says where a run is kept: called with what defines it, and whether its seed does.
@@ -206,6 +209,10 @@ class LearnedClassifier(KernelClassifier):
     def _define(self, source: Source, epochs: int, coding: Coding) -> tuple[Settings, Form]:
         """What of a run follows from the rows alone."""
         mean, variance, share = moments(source)
+        if source.scaling is None:
+            found = source.spread().warning(self._names, STORED if isinstance(source, DatasetSource) else GIVEN)
+            if found is not None:
+                warnings.warn(found, stacklevel=6)
         settings = self._settings(len(mean), variance, epochs, coding)
         sparse = source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
         centre = mean if settings.kernel.formula.shift_invariant and not sparse else None
@@ -225,7 +232,7 @@ class LearnedClassifier(KernelClassifier):
             watchers.append(lines)
         held_out = [watcher for watcher in callbacks if isinstance(watcher, HeldOut)]
         for each in held_out:
-            each.begin(self.n_features_in_, self.classes_)
+            each.begin(self.n_features_in_, self.classes_, self._names)
         looks = Shown(held_out, history, partial(self._model, settings.kernel, examples.form))
         kept = None if keeping is None else keeping(settings, examples, self.random_state is not None)
         try:
@@ -262,7 +269,17 @@ class LearnedClassifier(KernelClassifier):
         with np.errstate(invalid="ignore"):  # -inf and inf: nothing is known yet
             intercepts = np.nan_to_num(extremes.mean(axis=1), nan=0.0, posinf=np.inf, neginf=-np.inf)
         pairwise = self._pairwise and len(self.classes_) > 2
-        return KernelModel(kernel, vectors, alpha, intercepts, self.classes_, form.scaling, pairwise)
+        names = self._names
+        return KernelModel(
+            kernel,
+            vectors,
+            alpha,
+            intercepts,
+            self.classes_,
+            form.scaling,
+            pairwise,
+            None if names is None else tuple(names),
+        )
 
     def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
         alpha, codes, rows, slots = learner.solution()

@@ -147,6 +147,8 @@ class MulticlassSVC(OnlineClassifier):
     n_iter_ : int
         Steps made.
     n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+        Only where the training rows had names.
     dual_objective_ : float
         Evaluated in float64, when it is asked for.
     kernel_evaluations_ : int

@@ -102,7 +102,10 @@ class OnlineClassifier(LearnedClassifier):
         if self.class_weight == "balanced":
             raise ValueError("class_weight 'balanced' needs labels that are not known yet: give the weights as a dict.")
         X = opened(X)
-        source = DatasetSource(X) if isinstance(X, Dataset) else self._source(X, reset=True)
+        if isinstance(X, Dataset):
+            source: Source = DatasetSource(self._check_features(X, reset=True))
+        else:
+            source = self._source(X, reset=True)
         settings, form = self._define(source, epochs, Coding.of(np.ones(2)))
         name, seed = type(self).__name__, self._seed()
         if epochs == CONVERGED and (settings.gap or settings.tracking):

@@ -89,7 +89,9 @@ class SMOSVC(LearnedClassifier):
 
     Attributes
     ----------
-    classes_, support_, support_vectors_, n_support_, dual_coef_, intercept_, n_features_in_, model_, dual_objective_
+    classes_, support_, support_vectors_, n_support_, dual_coef_, intercept_, n_features_in_, feature_names_in_
+        As in `LaSVC`.
+    model_, dual_objective_
         As in `LaSVC`.
     n_iter_ : int
         Steps, over all problems.

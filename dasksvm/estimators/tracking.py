@@ -90,6 +90,8 @@ class TrackingSVC(OnlineClassifier):
     ----------
     classes_, support_, support_vectors_, n_support_, dual_coef_, n_iter_, n_features_in_, dual_objective_, model_
         As in `LaSVC`; n_iter_ counts the picks that moved something.
+    feature_names_in_
+        As in `LaSVC`.
     intercept_ : ndarray of shape (P,)
         0.
     kernel_evaluations_ : int

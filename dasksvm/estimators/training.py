@@ -1,16 +1,18 @@
 """Training as a call: what came out, and where the time went."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from sklearn.base import clone
 
 from dasksvm import config
 from dasksvm.callbacks import Watcher
-from dasksvm.data.sources import Examples
+from dasksvm.data.sources import DatasetSource, Examples
 from dasksvm.estimators.learned import LearnedClassifier
 from dasksvm.model import KernelModel
 from dasksvm.paths import local
@@ -97,10 +99,16 @@ def check_checkpoint(checkpoint: str | Path | None, every: float | None, resume:
 def _kept(
     folder: str, every: float | None, resume: bool, settings: Settings, examples: Examples, seeded: bool
 ) -> Checkpoint:
-    if every is None:
-        pace = Pace(
-            config.seconds_of("snapshot-every"), float(config.get("snapshot-share")), config.seconds_of("snapshot-wait")
-        )
-    else:
-        pace = Pace(float(every))
-    return Checkpoint(folder, pace, resume, defined_by(settings, examples), seeded)
+    run = defined_by(settings, examples)
+    if isinstance(examples.source, DatasetSource) and examples.source.data.names is not None:
+        # Columns that stand in another order are other data.
+        run["feature_names"] = f"{crc32(json.dumps(examples.source.data.names).encode()):08x}"
+    return Checkpoint(folder, _pace(every), resume, run, seeded)
+
+
+def _pace(every: float | None) -> Pace:
+    """How often snapshots are written: as the user says, or as the configuration does."""
+    if every is not None:
+        return Pace(float(every))
+    share = float(config.get("snapshot-share"))
+    return Pace(config.seconds_of("snapshot-every"), share, config.seconds_of("snapshot-wait"))

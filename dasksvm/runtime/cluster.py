@@ -1,7 +1,10 @@
 """A cluster on this machine: one worker for the coordinator, the others for tiles, each marked with what it offers."""
 
 import asyncio
+import atexit
+import gc
 import logging
+import signal
 from copy import deepcopy
 from typing import Any
 
@@ -130,6 +133,18 @@ class _Worker(Worker):  # type: ignore[misc]
         """Start none: Dask has no setting for that, and nothing here asks a worker by HTTP."""
 
 
+class _WorkerProcess(_Worker):
+    """A worker in a process of its own, which ends when its nanny says so, and then at once."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        # A terminal sends Ctrl-C to all processes: the one that started the cluster closes it, perhaps after a last snapshot.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Python's last garbage collection takes seconds in a process in which numba has compiled, so long that the nanny
+        # would kill the worker, with a warning. What is frozen is not looked at.
+        atexit.register(gc.freeze)
+        super().__init__(*arguments, **options)
+
+
 class _Nanny(Nanny):  # type: ignore[misc]
     """A nanny whose workers have these settings, the ones that it restarts too."""
 
@@ -187,7 +202,7 @@ def local_cluster(
     encrypted = dask.config.get("distributed.comm.require-encryption")
     wire = {"protocol": "tls://" if encrypted else "tcp://", "host": host}
     common: dict[str, Any] = {"memory_limit": memory_limit if processes else 0}
-    common |= {**wire, "worker_class": _Worker, "silence_logs": logging.WARNING} if processes else {}
+    common |= {**wire, "worker_class": _WorkerProcess, "silence_logs": logging.WARNING} if processes else {}
 
     def spec(threads: int, **resources: int) -> dict[str, Any]:
         return {

@@ -1,16 +1,20 @@
 """Training on a cluster: place the coordinator, tick it, survive losses."""
 
+import asyncio
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
-from distributed import Client
+from distributed import Client, Security
 from distributed.client import ClosedClientError
+from distributed.comm import connect
 
 from dasksvm.callbacks import Watcher
 from dasksvm.data.sources import Examples
@@ -32,6 +36,8 @@ CLOSE_TIMEOUT = 5.0
 RESTART_TIMEOUT = 10.0
 # Coordinators that may be lost in a row without a result that is new.
 COORDINATORS = 8
+# A TypeError is what distributed has for tls:// without certificates.
+NOT_REACHED = (OSError, RuntimeError, TypeError)
 
 
 @contextmanager
@@ -50,7 +56,9 @@ def connected(client: Any) -> Iterator[Client | None]:
 
 
 @contextmanager
-def opened(workers: int, scheduler: str | None, scheduler_file: str | None) -> Iterator[Client | None]:
+def opened(
+    workers: int, scheduler: str | None, scheduler_file: str | None, timeout: float | None = None
+) -> Iterator[Client | None]:
     """Open a client for the command line: of a running cluster, of new workers on this machine, or none.
 
     Parameters
@@ -59,9 +67,15 @@ def opened(workers: int, scheduler: str | None, scheduler_file: str | None) -> I
         Processes to start when there is no scheduler to go to; with 0 there is no cluster.
     scheduler, scheduler_file : str, optional
         Address, or file with the address, of a running cluster's scheduler.
+    timeout : float, optional
+        Seconds to wait for that scheduler; `distributed.comm.timeouts.connect` if not given.
     """
     if scheduler is not None or scheduler_file is not None:
-        with _reached(scheduler, scheduler_file=scheduler_file) as client:
+        options: dict[str, Any] = {"scheduler_file": scheduler_file}
+        if timeout is not None:
+            _knock(scheduler or _address_in(str(scheduler_file)), timeout)
+            options["timeout"] = timeout
+        with _reached(scheduler, **options) as client:
             yield client
     elif workers:
         with local_cluster(workers) as cluster, _Client(cluster, direct_to_workers=True) as client:
@@ -91,9 +105,30 @@ class _Client(Client):  # type: ignore[misc]
 def _reached(address: str | None, **options: Any) -> Client:
     try:
         return _Client(address, direct_to_workers=True, **options)
-    # A TypeError is what distributed has for tls:// without certificates.
-    except (OSError, RuntimeError, TypeError) as error:
+    except NOT_REACHED as error:
         raise ConnectionError(f"the scheduler was not reached: {error}") from error
+
+
+def _knock(address: str, timeout: float) -> None:
+    """Raise ConnectionError where no scheduler answers in time; a client would wait for a frozen one for ever."""
+
+    async def shake_hands() -> None:
+        comm = await connect(address, timeout=timeout, **Security().get_connection_args("client"))
+        comm.abort()
+
+    try:
+        asyncio.run(asyncio.wait_for(shake_hands(), timeout))
+    except TimeoutError as error:
+        raise ConnectionError(f"the scheduler was not reached: {address} gave no answer in {timeout:g} s.") from error
+    except NOT_REACHED as error:
+        raise ConnectionError(f"the scheduler was not reached: {error}") from error
+
+
+def _address_in(scheduler_file: str) -> str:
+    try:
+        return str(json.loads(Path(scheduler_file).read_text())["address"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{scheduler_file} has no address of a scheduler.") from error
 
 
 def run(
