@@ -43,7 +43,9 @@ def conditions(model, X, y, box, gamma):
 
 
 def optimum(X, y, C, gamma, weights=None):
-    """The dual that LIBSVM ends with."""
+    """The dual that LIBSVM ends with; rows of weight 0 take no part."""
+    if weights is not None:
+        X, y, weights = (array[weights > 0] for array in (X, y, weights))
     K = kernel_matrix("rbf", X, X, gamma, 0, 0)
     peer = SVC(C=C, kernel="precomputed", tol=1e-9, max_iter=1_000_000)
     with warnings.catch_warnings():
@@ -88,7 +90,7 @@ def test_one_pass_with_a_small_box_predicts_both_classes(C):
 def problems(draw):
     """A small two-class problem: rows, labels, C, γ and weights."""
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
-    n = draw(st.integers(8, 60))
+    n = draw(st.integers(8, 50))
     y = np.where(rng.random(n) < draw(st.sampled_from([0.5, 0.3, 0.1])), 1, -1)
     y[:2] = 1, -1
     X = rng.normal(size=(n, draw(st.integers(1, 4)))) + draw(st.sampled_from([0.0, 0.3, 1.0])) * y[:, None]
@@ -123,22 +125,30 @@ def check_a_claim(solver, problem, dtype, tol):
     return dual
 
 
+def resolution(dtype, problem):
+    """How much errors of one unit in the last place of kernel values may move a decision value at most."""
+    X, y, C, gamma, weights = problem
+    return np.finfo(dtype).eps * C * (len(y) if weights is None else weights.sum())
+
+
 @pytest.mark.parametrize("solver", ["lasvc", "blocks", pytest.param("pairs", marks=pytest.mark.slow)])
 @given(problem=problems())
-@settings(max_examples=15)
+@settings(max_examples=50)
 def test_float64_reaches_the_optimum(solver, problem):
     X, y, C, gamma, weights = problem
     dual = check_a_claim(solver, problem, "float64", 1e-6)
-    assert dual is not None, "a warning, though float64 resolves this"
-    assert dual >= optimum(X, y, C, gamma, weights) * (1 - 1e-6)
+    if dual is None:
+        assert resolution("float64", problem) > 1e-8, "a warning, though float64 resolves this"
+    else:
+        assert dual >= optimum(X, y, C, gamma, weights) * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("solver", ["lasvc", "blocks", pytest.param("pairs", marks=pytest.mark.slow)])
 @given(problem=problems())
-@settings(max_examples=15)
+@settings(max_examples=50)
 def test_float32_reaches_tol_or_says_so(solver, problem):
     if check_a_claim(solver, problem, "float32", 1e-3) is None:
-        assert problem[2] > 1e3, "a warning, though float32 resolves this"
+        assert resolution("float32", problem) > 1e-4, "a warning, though float32 resolves this"
 
 
 def test_the_warning_names_the_violation():

@@ -59,7 +59,7 @@ def test_imports_point_down(path):
 @pytest.mark.parametrize("path", [*MODULES, *PIPELINES], ids=str)
 def test_modules_and_functions_stay_small(path):
     text = (ROOT / path).read_text()
-    assert len(text.splitlines()) <= 350
+    assert len(text.splitlines()) <= 500
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
             assert node.end_lineno - node.lineno < 80, node.name

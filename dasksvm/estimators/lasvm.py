@@ -218,6 +218,7 @@ class LaSVC(OnlineClassifier):
             coding = Coding.of(problem.boxes(1.0, self.class_weight), pairwise=self._pairwise, factors=Cs)
             learner, examples, history, _ = self._learn(problem, coding, ())
             self._publish(learner, examples, history)
+            self._warn_of_shortfall(learner, examples)
             whole, evaluations = self.model_, self.kernel_evaluations_
         finally:
             self._forget()

@@ -20,6 +20,7 @@ from dasksvm.callbacks import HeldOut, History, ProgressLines, Shown, TimeBudget
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import DatasetSource, Examples, Form, MemorySource, Source, first_of_each_class, moments
 from dasksvm.estimators.base import KernelClassifier
+from dasksvm.estimators.certificate import Question
 from dasksvm.estimators.parameters import Rule, check_parameters
 from dasksvm.estimators.problem import Problem
 from dasksvm.local import LocalExecutor
@@ -57,6 +58,8 @@ GAMMAS: dict[str, Callable[[int, float], float]] = {
 # What to do about columns on very different scales, in data sets and in arrays.
 STORED = "Write the data set with scale='standard' or 'minmax': the model then carries the map."
 GIVEN = "Scale them, for example by a StandardScaler before the estimator in a Pipeline."
+# Support vectors on which a claim of convergence is checked as they were given.
+CHECKED = 1000
 # Called with a learner before it is fed, and with its examples.
 Begin = Callable[[Learner, Examples], None]
 # Says where a run is kept: called with what defines it, and whether its seed does.
@@ -129,6 +132,7 @@ class LearnedClassifier(KernelClassifier):
             coding = self._coding(problem)
             learner, examples, history, timings = self._learn(problem, coding, callbacks, begin, keeping)
             self._publish(learner, examples, history)
+            self._warn_of_shortfall(learner, examples)
         except BaseException:
             self._forget()
             raise
@@ -146,7 +150,7 @@ class LearnedClassifier(KernelClassifier):
         begin: Begin | None = None,
         keeping: Keeping | None = None,
     ) -> tuple[Learner, Examples, list[dict[str, Any]], Timings]:
-        """Make all passes over a problem; warn where they do not reach `tol`."""
+        """Make all passes over a problem."""
         epochs = self._passes()
         learner, examples, seed = self._prepare(problem, coding, epochs)
         if begin is not None:
@@ -154,10 +158,30 @@ class LearnedClassifier(KernelClassifier):
         order = RandomOrder(examples.source.chunks, seed)
         learner.feed(order, first_of_each_class(order, examples, self._first))
         learner, history, timings = self._run(learner, examples, callbacks, keeping)
+        return learner, examples, history, timings
+
+    def _warn_of_shortfall(self, learner: Learner, examples: Examples) -> None:
+        """Warn where a run that was to end at the optimum did not reach `tol`; after the model is published."""
+        if learner.converged and self.dtype != "float64":
+            self._check_support_vectors(learner, examples)
         shortfall = None if learner.converged or learner.stopped else self._shortfall(learner)
         if shortfall is not None:
             warnings.warn(f"{type(self).__name__} {shortfall}", ConvergenceWarning, stacklevel=4)
-        return learner, examples, history, timings
+
+    def _check_support_vectors(self, learner: Learner, examples: Examples) -> None:
+        """Check a claim of convergence on support vectors as they were given.
+
+        The learner has checked it in float64, but on features that are rounded to float32. With large coefficients that
+        alone may move decision values by more than `tol`, as these rows then show.
+        """
+        _, _, rows, _ = learner.solution()
+        some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), CHECKED)).astype(np.int64))
+        alpha, judge = self._judge()
+        question = Question(self.model_, examples.coding, judge, self.support_, alpha, 0)
+        ids = rows[some] - examples.base
+        found = question.ask(self.support_vectors_[some], self.support_[some], examples.columns, ids)
+        learner.violation = np.maximum(learner.violation, found.violation)
+        learner.converged = bool(learner.violation.max() <= self.tol)
 
     def _shortfall(self, learner: Learner) -> str | None:
         """Say what a run that did not converge has missed; None where it was not meant to."""

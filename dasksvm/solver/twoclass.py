@@ -111,7 +111,10 @@ class TwoClassLearner(Learner):
         """Settle the bias, and find the largest violation of the whole set."""
         for now in self.finishing:
             p = now.problem
-            if self.open[p] and len(self.order):
+            if not np.isfinite(self.extremes[p]).all():
+                self.violation[p] = 0.0  # one class, or none: any bias beyond the other extreme will do
+                continue
+            if self.open[p]:
                 self.extremes[p] = self._best_bias(now)
             bias = self.extremes[p].mean()
             top, bottom = now.extremes()
