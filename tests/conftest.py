@@ -1,5 +1,4 @@
 import os
-import time
 
 import hypothesis
 import numpy as np
@@ -11,16 +10,6 @@ from tests.clusters import Processes, cluster, noisy, quick, recovered, solver
 # How long an example takes is the machine's business.
 hypothesis.settings.register_profile("dasksvm", deadline=None)
 hypothesis.settings.load_profile("dasksvm")
-
-
-def pytest_addoption(parser):
-    parser.addoption("--until", type=float, help="Start no test after this time, in seconds since 1970.")
-
-
-def pytest_runtest_setup(item):
-    until = item.config.getoption("until")
-    if until is not None and time.time() > until:
-        pytest.skip("not started: the time that --until gives is over; run it without")
 
 
 # Tests that need most of what can be compiled.

@@ -127,7 +127,7 @@ def check_a_claim(solver, problem, dtype, tol):
 
 def resolution(dtype, problem):
     """How much errors of one unit in the last place of kernel values may move a decision value at most."""
-    X, y, C, gamma, weights = problem
+    _, y, C, _, weights = problem
     return np.finfo(dtype).eps * C * (len(y) if weights is None else weights.sum())
 
 

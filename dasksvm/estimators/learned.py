@@ -175,6 +175,8 @@ class LearnedClassifier(KernelClassifier):
         alone may move decision values by more than `tol`, as these rows then show.
         """
         _, _, rows, _ = learner.solution()
+        if len(rows) == 0:
+            return
         some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), CHECKED)).astype(np.int64))
         alpha, judge = self._judge()
         question = Question(self.model_, examples.coding, judge, self.support_, alpha, 0)
