@@ -186,7 +186,7 @@ class LaSVC(OnlineClassifier):
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         rules = Rules(
-            tau=self.tol / 2 if epochs == CONVERGED else float(self.tol),
+            tau=self._tolerance / 2 if epochs == CONVERGED else self._tolerance,
             reprocess=int(self.reprocess),
             delta_max=np.inf if self.delta_max is None else float(self.delta_max),
             second_order=bool(self.second_order),

@@ -60,6 +60,8 @@ STORED = "Write the data set with scale='standard' or 'minmax': the model then c
 GIVEN = "Scale them, for example by a StandardScaler before the estimator in a Pipeline."
 # Support vectors on which a claim of convergence is checked as they were given.
 CHECKED = 1000
+# Violations are differences of numbers near 1: smaller ones are rounding, which a solver would chase without end.
+LEAST_TOL = 1e-14
 # Called with a learner before it is fed, and with its examples.
 Begin = Callable[[Learner, Examples], None]
 # Says where a run is kept: called with what defines it, and whether its seed does.
@@ -164,6 +166,7 @@ class LearnedClassifier(KernelClassifier):
         """Warn where a run that was to end at the optimum did not reach `tol`; after the model is published."""
         if learner.converged and self.dtype != "float64":
             self._check_support_vectors(learner, examples)
+        learner.converged = learner.converged and bool(learner.violation.max() <= self.tol)
         shortfall = None if learner.converged or learner.stopped else self._shortfall(learner)
         if shortfall is not None:
             warnings.warn(f"{type(self).__name__} {shortfall}", ConvergenceWarning, stacklevel=4)
@@ -183,7 +186,6 @@ class LearnedClassifier(KernelClassifier):
         ids = rows[some] - examples.base
         found = question.ask(self.support_vectors_[some], self.support_[some], examples.columns, ids)
         learner.violation = np.maximum(learner.violation, found.violation)
-        learner.converged = bool(learner.violation.max() <= self.tol)
 
     def _shortfall(self, learner: Learner) -> str | None:
         """Say what a run that did not converge has missed; None where it was not meant to."""
@@ -228,6 +230,11 @@ class LearnedClassifier(KernelClassifier):
     @property
     def _pairwise(self) -> bool:
         return look_up(SHAPES, "decision_function_shape", self.decision_function_shape)
+
+    @property
+    def _tolerance(self) -> float:
+        """The violation that solvers leave: `tol`, or what rounding makes of it."""
+        return max(float(self.tol), LEAST_TOL)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(1 << 31))

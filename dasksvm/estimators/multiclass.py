@@ -231,7 +231,7 @@ class MulticlassSVC(OnlineClassifier):
             raise ValueError(f"solver 'larank' is for machine 'cs' only. Got {self.machine!r} instead.")
         steps = 4 if self.old_new else 3
         rules = online.Rules(
-            tau=self.tol / 2 if epochs == CONVERGED else float(self.tol),
+            tau=self._tolerance / 2 if epochs == CONVERGED else self._tolerance,
             steps=1 if batch else steps,
             strategy=look_up(WORKING_SETS, "working_set", self.working_set),
             larank=larank,

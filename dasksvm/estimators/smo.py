@@ -216,7 +216,7 @@ class SMOSVC(LearnedClassifier):
             rows=2,
         )
         return Settings(
-            rules=Rules(float(self.tol), 1, np.inf, False, UNLIMITED),
+            rules=Rules(self._tolerance, 1, np.inf, False, UNLIMITED),
             finish=True,
             decomposition=rules,
             **self._common(width, variance, epochs, coding.problems),
