@@ -105,6 +105,21 @@ def sabotage(sequence: int, number: int = signal.SIGKILL) -> None:
     tasks.execute = fatal
 
 
+def brake(seconds: float = 0.1) -> None:
+    """On a worker: take so long for each batch, at least. Tests that do something to a run would else find it over."""
+    from dasksvm.runtime import tasks
+
+    if hasattr(tasks, "braked"):
+        return
+    tasks.braked, execute = True, tasks.execute
+
+    def slow(plan: Any, *arguments: Any) -> Any:
+        time.sleep(seconds)
+        return execute(plan, *arguments)
+
+    tasks.execute = slow
+
+
 def wait_for(condition: Callable[[], Any]) -> None:
     give_up = time.monotonic() + 90
     while not condition():

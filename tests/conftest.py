@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dasksvm import SMOSVC, LaSVC
-from tests.clusters import Processes, cluster, noisy, quick, recovered, solver
+from tests.clusters import Processes, brake, cluster, noisy, quick, recovered, solver
 
 # How long an example takes is the machine's business.
 hypothesis.settings.register_profile("dasksvm", deadline=None)
@@ -59,8 +59,10 @@ def processes():
 
 @pytest.fixture
 def client(processes):
-    """Its client, once all that were killed are there again."""
-    return recovered(processes, 3)
+    """Its client, once all that were killed are there again; their runs take a while, however fast the machine is."""
+    client = recovered(processes, 3)
+    client.run(brake)
+    return client
 
 
 @pytest.fixture
