@@ -1,5 +1,5 @@
 """`python -m dasksvm` is the command line."""
 
-from dasksvm.cli import main
+from dasksvm.cli.main import main
 
 main()

@@ -17,11 +17,12 @@ import numpy as np
 from distributed import Client
 
 from dasksvm import SMOSVC, Dataset, LaSVC, train
-from dasksvm.blas import one_thread
+from dasksvm.config.blas import one_thread
 from dasksvm.data.chunked import KEPT_CHUNKS
-from dasksvm.model import CHUNK_ROWS, as_features
+from dasksvm.data.featurize import as_features
+from dasksvm.model.kernel_model import CHUNK_ROWS
 from dasksvm.runtime import local_cluster, workers_of
-from dasksvm.solver.tiles import margins
+from dasksvm.solver.engine.tiles import margins
 from pipelines.rows import environment, write
 from pipelines.tasks import Task, load
 

@@ -70,8 +70,8 @@ def measure(solver: str, task: Task, cache_size: float, seed: int) -> dict[str, 
 
 def dual(model: Any, task: Task) -> float:
     """Evaluate the dual objective in float64, by the same code for every solver."""
-    from dasksvm.model import KernelModel
-    from dasksvm.solver.kernels import Kernel
+    from dasksvm.model.kernel_model import KernelModel
+    from dasksvm.solver.kernels.kernel import Kernel
 
     vectors = task.X[model.support_].astype(np.float64)
     kernel = Kernel("rbf", task.parameters["gamma"])

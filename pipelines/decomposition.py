@@ -21,14 +21,14 @@ from sklearn.svm import SVC
 
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples
-from dasksvm.estimators.smo import SMOSVC
-from dasksvm.model import KernelModel
-from dasksvm.solver.cache import LEAST_ROWS, PAD, PAGE, blocks_of
-from dasksvm.solver.exact import BatchLearner
-from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.learner import Learner
-from dasksvm.solver.pairs import PairLearner
-from dasksvm.solver.settings import Settings
+from dasksvm.estimators.smosvc import SMOSVC
+from dasksvm.model.kernel_model import KernelModel
+from dasksvm.solver.decomposition.batch_learner import BatchLearner
+from dasksvm.solver.decomposition.pair_learner import PairLearner
+from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.state.row_cache import LEAST_ROWS, PAD, PAGE, blocks_of
 from pipelines.compare import dual
 from pipelines.decomposition_paper import read, told_rows
 from pipelines.rows import environment, timed, write

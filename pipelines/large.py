@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from dasksvm import SMOSVC, Dataset, LaSVC, train
-from dasksvm.prediction import judge
+from dasksvm.model.prediction import judge
 from dasksvm.runtime import local_cluster, workers_of
 from pipelines.cluster import peak
 from pipelines.memory import Sampler

@@ -14,9 +14,10 @@ from typing import Any
 import click
 from distributed import Client
 
-from dasksvm import Dataset, LaSVC, arrayfile, train
+from dasksvm import Dataset, LaSVC, train
+from dasksvm.data import array_file
 from dasksvm.runtime import local_cluster, workers_of
-from dasksvm.snapshots import KIND, VERSION
+from dasksvm.training.snapshots import KIND, VERSION
 from pipelines.cluster import digest, stored
 from pipelines.rows import environment, write
 from pipelines.tasks import load
@@ -54,7 +55,7 @@ class Killer:
                 os.kill(self.client.run(os.getpid, workers=[address])[address], signal.SIGKILL)
                 snapshots = sorted(self.kept.glob("snapshot-*"))
                 if self.resource == "coordinator":
-                    found = arrayfile.read(snapshots[-1], KIND, (VERSION,))[0]["memo"]["seconds"] if snapshots else 0.0
+                    found = array_file.read(snapshots[-1], KIND, (VERSION,))[0]["memo"]["seconds"] if snapshots else 0.0
                     self.redone = seconds - found
             self.struck = seconds
         return False

@@ -19,8 +19,8 @@ import scipy.sparse as sp
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
 from dasksvm import GapSVC, KernelModel, LaSVC, train
-from dasksvm.callbacks import HeldOut
-from dasksvm.metrics import break_even, geometric_mean
+from dasksvm.model.metrics import break_even, geometric_mean
+from dasksvm.training.callbacks import HeldOut
 from pipelines.compare import make
 from pipelines.robust_analysis import regions
 from pipelines.robust_paper import ANALYSIS, FIGURES, PAPER

@@ -6,10 +6,10 @@ import dask.config
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver import learner
-from dasksvm.solver.features import Ints
+from dasksvm.solver.engine import learner
+from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import CandidateBatch
-from dasksvm.solver.unbiased import BandExpansion
+from dasksvm.solver.unbiased.learner import BandExpansion
 from pipelines.tasks import Task
 
 # Examples that are judged at once: what they are then is what they are when they are met, but for so many steps.

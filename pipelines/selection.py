@@ -20,11 +20,12 @@ import scipy.sparse as sp
 from distributed import Client
 from numpy.typing import NDArray
 
-from dasksvm import ActiveLearner, Dataset, HeldOut, LaSVC, train, workspaces
-from dasksvm.blas import one_thread
+from dasksvm import ActiveLearner, Dataset, HeldOut, LaSVC, train
+from dasksvm.config import workspaces
+from dasksvm.config.blas import one_thread
 from dasksvm.runtime import local_cluster
-from dasksvm.solver.selection import CRITERIA
-from dasksvm.solver.tiles import margins
+from dasksvm.solver.engine.selection import CRITERIA
+from dasksvm.solver.engine.tiles import margins
 from pipelines.compare import make
 from pipelines.curves import KEPT, told
 from pipelines.rows import environment, timed, write

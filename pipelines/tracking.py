@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from scipy.optimize import curve_fit
 
 from dasksvm import HeldOut, TrackingSVC, config, train
-from dasksvm.local import LocalExecutor
-from dasksvm.solver.ascent import AscentLearner
-from dasksvm.solver.intermediate import Finished
+from dasksvm.solver.engine.preview import Finished
+from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.messages import Progress
-from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.unbiased.batch_ascent import AscentLearner
+from dasksvm.training.local_executor import LocalExecutor
 from pipelines.rows import environment, timed, write
 from pipelines.tasks import Task, load
 

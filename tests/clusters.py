@@ -17,12 +17,12 @@ from distributed import Client
 from distributed.utils import get_mp_context
 
 from dasksvm import Dataset, LaSVC
-from dasksvm.model import KernelModel
+from dasksvm.model.kernel_model import KernelModel
 from dasksvm.runtime import local_cluster, workers_of
 
 # Processes come from one that has imported this: one that is killed is there again in a tenth of the time.
 FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
-IMPORTED = ["distributed", "dasksvm", "dasksvm.runtime.tasks", "dasksvm.runtime.train"]
+IMPORTED = ["distributed", "dasksvm", "dasksvm.runtime.worker_tasks", "dasksvm.runtime.driver"]
 
 
 @contextmanager
@@ -92,32 +92,32 @@ def send(client: Client, address: str, number: signal.Signals) -> int:
 
 def sabotage(sequence: int, number: int = signal.SIGKILL) -> None:
     """On a worker: get the signal in the middle of the first task that scores a batch from `sequence` on."""
-    from dasksvm.runtime import tasks
+    from dasksvm.runtime import worker_tasks
 
-    execute = tasks.execute
+    execute = worker_tasks.execute
 
     def fatal(plan: Any, *arguments: Any) -> Any:
         if plan.sequence >= sequence:
-            tasks.execute = execute
+            worker_tasks.execute = execute
             os.kill(os.getpid(), number)
         return execute(plan, *arguments)
 
-    tasks.execute = fatal
+    worker_tasks.execute = fatal
 
 
 def brake(seconds: float = 0.1) -> None:
     """On a worker: take so long for each batch, at least. Tests that do something to a run would else find it over."""
-    from dasksvm.runtime import tasks
+    from dasksvm.runtime import worker_tasks
 
-    if hasattr(tasks, "braked"):
+    if hasattr(worker_tasks, "braked"):
         return
-    tasks.braked, execute = True, tasks.execute
+    worker_tasks.braked, execute = True, worker_tasks.execute
 
     def slow(plan: Any, *arguments: Any) -> Any:
         time.sleep(seconds)
         return execute(plan, *arguments)
 
-    tasks.execute = slow
+    worker_tasks.execute = slow
 
 
 def wait_for(condition: Callable[[], Any]) -> None:

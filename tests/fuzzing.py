@@ -22,8 +22,8 @@ import zarr
 
 import dasksvm
 from dasksvm import Dataset, KernelModel, LaSVC
-from dasksvm.arrayfile import MARK, TAIL
 from dasksvm.data import stored
+from dasksvm.data.array_file import MARK, TAIL
 from tests.models import some_model
 
 NASTY = [

@@ -8,17 +8,17 @@ import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dasksvm.local import LocalExecutor
-from dasksvm.solver.decomposition import DecompositionRules
-from dasksvm.solver.expansion import SEEDS
-from dasksvm.solver.features import DenseFeatures, SparseFeatures
-from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.lasvm import Rules
-from dasksvm.solver.learner import Learner
+from dasksvm.solver.decomposition.rules import DecompositionRules
+from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.selection import RandomOrder, Selection
+from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.kernels.features import DenseFeatures, SparseFeatures
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.lasvm.learner import TwoClassLearner
+from dasksvm.solver.lasvm.steps import Rules
 from dasksvm.solver.messages import Targets
-from dasksvm.solver.selection import RandomOrder, Selection
-from dasksvm.solver.settings import Settings
-from dasksvm.solver.twoclass import TwoClassLearner
+from dasksvm.solver.state.expansion import SEEDS
+from dasksvm.training.local_executor import LocalExecutor
 
 IN_RANDOM_ORDER = Selection()
 

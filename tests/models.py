@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dasksvm import KernelModel
 from dasksvm.data.statistics import Scaling
-from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.kernels.kernel import Kernel
 
 TYPES = (np.float32, np.float64, np.uint8)
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
 from dasksvm import ActiveLearner, Dataset, LaSVC, load
-from dasksvm.solver.choosing import near_boundary
+from dasksvm.solver.engine.choice import near_boundary
 from tests.clusters import cluster
 from tests.helpers import kernel_matrix
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dasksvm.arrayfile import MARK, TAIL, read, write
+from dasksvm.data.array_file import MARK, TAIL, read, write
 
 SOME = {
     "numbers": np.arange(12.0).reshape(3, 4)[:, ::2],

@@ -11,12 +11,13 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dasksvm import SMOSVC, LaSVC, train
-from dasksvm.solver import blocks, snapshot
-from dasksvm.solver.decomposition import DecompositionRules
-from dasksvm.solver.expansion import SEEDS
-from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.learners import make_learner
-from dasksvm.solver.selection import RandomOrder
+from dasksvm.solver.decomposition import block_learner
+from dasksvm.solver.decomposition.rules import DecompositionRules
+from dasksvm.solver.engine import learner_state
+from dasksvm.solver.engine.learners import make_learner
+from dasksvm.solver.engine.selection import RandomOrder
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.state.expansion import SEEDS
 from tests.clusters import cluster, digest, noisy
 from tests.helpers import Rows, blobs, coefficients, decomposing, kernel_matrix, run, solve_qp
 from tests.test_learner import drive
@@ -38,8 +39,8 @@ def test_scikit_learn_compatible(estimator, check):
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Looks and blocks so small that little problems need many of them."""
-    monkeypatch.setattr(blocks, "FIRST", 60)
-    monkeypatch.setattr(blocks, "LOOK", 128)
+    monkeypatch.setattr(block_learner, "FIRST", 60)
+    monkeypatch.setattr(block_learner, "LOOK", 128)
 
 
 def learner_for(rows, kernel=KERNEL, *, seed=0, tau=1e-3, cache_bytes=100 << 20, start=None, **rules):
@@ -108,7 +109,7 @@ def test_examples_far_from_the_margin_wait(monkeypatch):
     rows = Rows(*blobs(2000, seed=3, shift=1.0), np.full(2000, 10.0))
     lazy = run(learner_for(rows, kernel), rows)
     assert violation(gram(rows, kernel), rows, coefficients(lazy, 2000)) <= 1e-3 * (1 + 1e-6)
-    monkeypatch.setattr(blocks.BlockLearner, "_doubtful", lambda self: self._outside().all(axis=0))
+    monkeypatch.setattr(block_learner.BlockLearner, "_doubtful", lambda self: self._outside().all(axis=0))
     eager = run(learner_for(rows, kernel), rows)
     assert lazy.progress().dual == pytest.approx(eager.progress().dual, rel=1e-6)
     assert lazy.progress().evaluations < 0.7 * eager.progress().evaluations
@@ -201,9 +202,9 @@ def test_state_goes_round_in_the_middle_of_a_run(share):
     results = drive(whole, rows)
     half = learner_for(rows, cache_bytes=1 << 19)
     drive(half, rows, stop_after=max(1, int(share * results)))
-    state = snapshot.state(half)
+    state = learner_state.state(half)
     drive(half, rows, stop_after=3)
-    resumed = snapshot.restore(half.settings, state)
+    resumed = learner_state.restore(half.settings, state)
     drive(resumed, rows)
     assert np.array_equal(coefficients(whole, 700), coefficients(resumed, 700))
     assert np.array_equal(whole.extremes, resumed.extremes)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
 from dasksvm import Certificate, Dataset, GapSVC, LaSVC, MulticlassSVC, TrackingSVC
-from dasksvm.estimators import base, certificate
+from dasksvm.estimators import _base, certificate
 from tests.clusters import cluster
 from tests.helpers import blobs, kernel_matrix
 
@@ -227,7 +227,7 @@ def test_the_model_is_one_key_of_the_graph(truncated, monkeypatch):
 @pytest.fixture
 def judged(monkeypatch):
     """Let blocks be judged by two threads at once, or not at all; tell a list of functions of each that was."""
-    both, hinge, told = threading.Barrier(2, timeout=60), base.hinge, []
+    both, hinge, told = threading.Barrier(2, timeout=60), _base.hinge, []
 
     def together(*arguments):
         both.wait()
@@ -236,7 +236,7 @@ def judged(monkeypatch):
             tell()
         return found
 
-    monkeypatch.setattr(base, "hinge", together)
+    monkeypatch.setattr(_base, "hinge", together)
     return told
 
 

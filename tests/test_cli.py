@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from sklearn.metrics import precision_score, recall_score, roc_auc_score
 
 from dasksvm import Dataset, LaSVC, load
-from dasksvm.cli import main
-from dasksvm.console import echo_json
+from dasksvm.cli.main import main
+from dasksvm.cli.output import echo_json
 from pipelines.compare import measure
 from pipelines.rows import environment, write
 from pipelines.tasks import Task
@@ -131,7 +131,7 @@ def test_whatever_is_raised_is_one_line(error, told, tmp_path, monkeypatch):
         raise error
 
     (tmp_path / "model").write_text("")
-    monkeypatch.setattr("dasksvm.modelfile.load", fail)
+    monkeypatch.setattr("dasksvm.model.native.load", fail)
     result = call("info", tmp_path / "model")
     assert (result.exit_code, result.stderr) == (4, f"dasksvm: {told}\n")
 
@@ -143,7 +143,7 @@ def test_warnings_are_one_line(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     (tmp_path / "model").write_text("")
-    monkeypatch.setattr("dasksvm.modelfile.load", warn)
+    monkeypatch.setattr("dasksvm.model.native.load", warn)
     result = call("info", tmp_path / "model")
     assert result.exit_code == 130
     assert result.stderr == "dasksvm: warning: the model is old\ndasksvm: interrupted\n"
@@ -194,7 +194,9 @@ def test_dask_finds_the_commands(tmp_path):
 
 
 def test_help_loads_nothing_that_is_slow():
-    code = "import sys, dasksvm.cli; print(sorted({'numpy', 'numba', 'dask', 'sklearn', 'zarr'} & set(sys.modules)))"
+    code = (
+        "import sys, dasksvm.cli.main; print(sorted({'numpy', 'numba', 'dask', 'sklearn', 'zarr'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 

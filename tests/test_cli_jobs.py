@@ -80,7 +80,7 @@ def test_interrupted_it_detaches(client, on, data, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("dasksvm.runtime.job.sleep", interrupt)
+        patched.setattr("dasksvm.runtime.jobs.job.sleep", interrupt)
         followed = call("attach", id, *on)
     assert followed.exit_code == 130
     assert f"detached: the job {id} goes on" in followed.stderr

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from dasksvm import Dataset, LaSVC, predictionfile
-from dasksvm.console import Bars
-from dasksvm.predictionfile import write
+from dasksvm import Dataset, LaSVC
+from dasksvm.cli.output import Bars
+from dasksvm.model import prediction_files
+from dasksvm.model.prediction_files import write
 from tests.clusters import cluster
 from tests.helpers import blobs
 from tests.test_cli import call, told
@@ -49,7 +50,7 @@ def table(out):
 @pytest.mark.parametrize("order", ["shuffled", "as it came", "too large to sort"])
 def test_predictions_are_those_of_the_model(order, suffix, kind, tmp_path, monkeypatch):
     data, X, fitted = made(tmp_path / "data.zarr", LABELS[kind], order != "as it came")
-    monkeypatch.setattr(predictionfile, "SORTED_BYTES", 100 if order == "too large to sort" else 1 << 20)
+    monkeypatch.setattr(prediction_files, "SORTED_BYTES", 100 if order == "too large to sort" else 1 << 20)
     fitted.model_.save(tmp_path / "model")
     out = tmp_path / f"out.{suffix}"
     said = told("predict", data.path, tmp_path / "model", out)
@@ -94,7 +95,7 @@ def test_a_table_is_complete_or_absent(suffix, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(predictionfile, "_count", fail)
+        patch.setattr(prediction_files, "_count", fail)
         result = call("predict", data.path, tmp_path / "model", out)
     assert result.exit_code == 4
     assert f"dasksvm: {out} cannot be written: No space left on device." in result.stderr
@@ -116,7 +117,7 @@ def test_a_name_that_says_no_format_is_a_usage_error(tmp_path):
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path):
     data, _, fitted = made(tmp_path / "data.zarr", LABELS["two"])
     fitted.model_.save(tmp_path / "model")
-    code = "import sys; sys.modules['pyarrow'] = None; from dasksvm.cli import main; main()"
+    code = "import sys; sys.modules['pyarrow'] = None; from dasksvm.cli.main import main; main()"
     arguments = ["predict", data.path, str(tmp_path / "model"), str(tmp_path / "out.parquet")]
     found = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
     assert found.returncode == 4
@@ -125,7 +126,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path):
 
 def test_progress_in_lines_where_there_is_no_terminal(monkeypatch, capsys):
     now = [0.0]
-    monkeypatch.setattr("dasksvm.console.monotonic", lambda: now[0])
+    monkeypatch.setattr("dasksvm.cli.output.monotonic", lambda: now[0])
     with Bars() as bars:
         for now[0], phase, rows, share in (
             (0.0, "reading", 10, None),

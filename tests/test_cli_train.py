@@ -20,15 +20,15 @@ import pytest
 
 import dasksvm
 from dasksvm import Dataset, LaSVC, load
-from dasksvm.callbacks import ProgressLines
-from dasksvm.commands import ingest, solvers
-from dasksvm.data.readers import FORMATS
+from dasksvm.cli import ingest, solver_options
+from dasksvm.data.ingest.readers import FORMATS
 from dasksvm.data.statistics import SCALES
 from dasksvm.runtime.coordinator import Coordinator
-from dasksvm.snapshots import snapshots_in
-from dasksvm.solver.kernels import KERNELS
+from dasksvm.solver.engine.selection import CRITERIA
+from dasksvm.solver.kernels.kernel import KERNELS
 from dasksvm.solver.messages import Progress
-from dasksvm.solver.selection import CRITERIA
+from dasksvm.training.callbacks import ProgressLines
+from dasksvm.training.snapshots import snapshots_in
 from tests.clusters import cluster, wait_for
 from tests.helpers import blobs
 from tests.test_cli import call
@@ -53,24 +53,24 @@ def trained(data, *options):
 
 def test_choices_are_those_of_the_library():
     assert (ingest.FORMATS, ingest.SCALES) == (FORMATS, SCALES)
-    assert (set(solvers.KERNELS), set(solvers.CRITERIA)) == (set(KERNELS), set(CRITERIA))
+    assert (set(solver_options.KERNELS), set(solver_options.CRITERIA)) == (set(KERNELS), set(CRITERIA))
 
 
 @pytest.mark.parametrize(
     "name",
     [
         name if name in ("lasvc", "smosvc") else pytest.param(name, marks=pytest.mark.slow)  # to compile it
-        for name in solvers.SOLVERS
+        for name in solver_options.SOLVERS
     ],
 )
 def test_every_parameter_can_be_given(name, data):
     """With the value that it has anyway, but for a few that are quick to see."""
-    kind = getattr(dasksvm, solvers.SOLVERS[name])
+    kind = getattr(dasksvm, solver_options.SOLVERS[name])
     values = kind().get_params() | {"C": 2.0, "gamma": 0.25, "random_state": 7, "class_weight": "balanced"}
     options = ["--solver", name]
     for parameter, value in values.items():
-        if parameter in solvers.OPTIONS:
-            options += [] if value is None else [solvers.flag_of(parameter), value]
+        if parameter in solver_options.OPTIONS:
+            options += [] if value is None else [solver_options.flag_of(parameter), value]
         elif parameter == "random_state":
             options += ["--seed", value]
         elif parameter == "class_weight":
@@ -196,7 +196,7 @@ def test_a_run_goes_on_from_its_snapshots(data, tmp_path):
 )
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT], ids=["terminated", "interrupted"])
 def test_a_run_that_a_signal_ends_keeps_a_snapshot_and_goes_on(by, where, data, tmp_path, monkeypatch):
-    monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
+    monkeypatch.setattr("dasksvm.runtime.driver.TICK", 0.005)
     calls, show = [], ProgressLines.__call__
 
     def terminating(self, progress, seconds):
@@ -285,7 +285,7 @@ def test_ctrl_c_writes_a_snapshot_and_tells_how_to_go_on(where, data, tmp_path):
 @pytest.mark.parametrize("where", [(), ("--workers", 1)], ids=["here", "cluster"])
 def test_a_second_ctrl_c_ends_at_once(where, data, tmp_path):
     # A snapshot that is never written.
-    stuck = "import time; from dasksvm.commands.train import Ending; from dasksvm.cli import main; "
+    stuck = "import time; from dasksvm.cli.train import Ending; from dasksvm.cli.main import main; "
     stuck += "Ending.__call__ = lambda self, *_: self._code is not None and time.sleep(3600); main()"
     command = ("train", data.path, tmp_path / "model", "--checkpoint", tmp_path / "kept", "--epochs", 1_000_000)
     with started(("-c", stuck), *command, *where) as process:
@@ -306,7 +306,7 @@ def test_a_model_that_cannot_be_written_is_told_before_the_training(data):
 
 
 def test_terminated_while_the_coordinator_does_not_answer(data, tmp_path, monkeypatch):
-    monkeypatch.setattr("dasksvm.commands.train.PATIENCE", 0.2)
+    monkeypatch.setattr("dasksvm.cli.train.PATIENCE", 0.2)
     go_on = threading.Event()
 
     def stuck(self, turn):
@@ -315,7 +315,7 @@ def test_terminated_while_the_coordinator_does_not_answer(data, tmp_path, monkey
 
     monkeypatch.setattr(Coordinator, "advance", stuck)
     # A run that takes the end of its process for a lost coordinator begins again, and asks for the end again.
-    monkeypatch.setattr("dasksvm.runtime.train.COORDINATORS", 2)
+    monkeypatch.setattr("dasksvm.runtime.driver.COORDINATORS", 2)
     with cluster(2) as client:
         where = ("--scheduler", client.scheduler.address)
         try:

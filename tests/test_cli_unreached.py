@@ -30,7 +30,7 @@ def test_a_scheduler_that_gives_no_answer_is_told(by, command, address, tmp_path
     file = tmp_path / "scheduler.json"
     file.write_text(json.dumps({"address": address}))
     where = ("--scheduler", address) if by == "address" else ("--scheduler-file", file)
-    monkeypatch.setattr("dasksvm.commands.jobs.NOTICE", 0.0)
+    monkeypatch.setattr("dasksvm.cli.jobs.NOTICE", 0.0)
     with dask.config.set({"dasksvm.connect-timeout": "300ms"}):
         result = call(command, *arguments, *where)
     assert result.exit_code == 4

@@ -20,9 +20,9 @@ from dasksvm.data import stored
 from dasksvm.runtime import CoordinatorLost, coordinator, local_cluster, workers_of
 from dasksvm.runtime.cluster import ask_scheduler
 from dasksvm.runtime.coordinator import Coordinator
-from dasksvm.runtime.train import connected
-from dasksvm.snapshots import Snapshots
-from dasksvm.solver import lasvm
+from dasksvm.runtime.driver import connected
+from dasksvm.solver.lasvm import steps
+from dasksvm.training.snapshots import Snapshots
 from tests.clusters import cluster, compute_workers, digest, history, left_over, noisy, quick, solver, wait_for
 
 
@@ -77,7 +77,7 @@ def test_several_classes_give_the_local_model(tmp_path, alone, shape):
             assert len(given) == 2 or digest(model) == digest(expected)
         assert np.array_equal(model.predict(data).compute(), expected.predict(data.as_dask()[0].compute()))
     # In whatever order of axes its arrays came, of two classes, as in `alone`, or of more: a precision is compiled once.
-    compiled = [of.args[2].types for of in lasvm.run.nopython_signatures]
+    compiled = [of.args[2].types for of in steps.run.nopython_signatures]
     assert len(compiled) == len({rows.dtype for rows, *_ in compiled}) > 0
 
 
@@ -190,7 +190,7 @@ def test_worker_that_joins_late_takes_part(data, alone):
 
 
 def test_run_without_workers_waits_and_says_so(data, alone, caplog, monkeypatch):
-    monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
+    monkeypatch.setattr("dasksvm.runtime.driver.TICK", 0.005)
     with quick(), local_cluster(1, processes=False) as made, Client(made) as client:
         timers = []
 
@@ -308,7 +308,7 @@ def test_interrupted_run_leaves_the_cluster_clean(data, alone):
 
 
 def test_callbacks_and_budgets_reach_the_cluster(data, tmp_path, monkeypatch):
-    monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
+    monkeypatch.setattr("dasksvm.runtime.driver.TICK", 0.005)
     long = noisy(tmp_path / "long.zarr", rows=12_000)
     with cluster() as client:
         run = train(long, solver(), client=client, callbacks=[lambda progress, seconds: progress.seen >= 500])
@@ -344,7 +344,7 @@ def test_coordinator_that_is_lost_begins_again(data, alone, monkeypatch, caplog)
 
 def test_a_coordinator_that_catches_up_keeps_no_history_of_what_comes(data, tmp_path, monkeypatch):
     """Lost after its snapshot, it makes steps that were told; interrupted then, a run has told them once all the same."""
-    monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
+    monkeypatch.setattr("dasksvm.runtime.driver.TICK", 0.005)
     watched = {name: HeldOut(data, every=100) for name in ("undisturbed", "interrupted", "resumed")}
     undisturbed = train(data, solver(), callbacks=[watched["undisturbed"]])
     advance, lost = Coordinator.advance, []

@@ -12,9 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 from dasksvm import SMOSVC, LaSVC, MulticlassSVC
-from dasksvm.solver import snapshot
-from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.outside import best_bias
+from dasksvm.solver.engine import learner_state
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.lasvm.outside import best_bias
 from tests.clusters import cluster
 from tests.helpers import Rows, blobs, coefficients, kernel_matrix, learner_for, run
 
@@ -212,11 +212,11 @@ def test_a_snapshot_of_the_last_look_goes_on_bitwise():
 
     def watch(progress, seconds):
         if progress.phase == "checking" and not kept:
-            kept.append(snapshot.state(cut))
+            kept.append(learner_state.state(cut))
         return False
 
     run(cut, rows, watch=watch)
-    again = run(snapshot.restore(cut.settings, kept[0]), rows)
+    again = run(learner_state.restore(cut.settings, kept[0]), rows)
     assert whole.converged
     assert again.converged
     np.testing.assert_array_equal(again.violation, whole.violation)

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasksvm import Dataset, LaSVC
-from dasksvm.data import writing
-from dasksvm.data.readers import reader
+from dasksvm.data.ingest import writer
+from dasksvm.data.ingest.readers import reader
 from dasksvm.data.statistics import FeatureStatistics
 from tests.clusters import digest
 
@@ -59,7 +59,7 @@ def test_unshuffled_rows_stay_in_order(tmp_path, rows):
 
 
 def test_dask_arrays_and_numpy_arrays_are_written_alike(tmp_path, rows, monkeypatch):
-    monkeypatch.setattr(writing, "BUCKET_BYTES", 1000)
+    monkeypatch.setattr(writer, "BUCKET_BYTES", 1000)
     monkeypatch.setattr(reader, "PIECE_BYTES", 700)
     X, y = rows
     one = Dataset.create(tmp_path / "numpy", X, y, chunk_rows=60, random_state=5)
@@ -77,7 +77,7 @@ def test_dask_arrays_and_numpy_arrays_are_written_alike(tmp_path, rows, monkeypa
 
 def test_shuffle_is_uniform(tmp_path, monkeypatch):
     """Every row is as likely in any tenth of the data, also when it is dealt to buckets."""
-    monkeypatch.setattr(writing, "BUCKET_BYTES", 600)
+    monkeypatch.setattr(writer, "BUCKET_BYTES", 600)
     X = np.zeros((600, 1), np.int64)
     counts = np.zeros((10, 10))
     for seed in range(10):

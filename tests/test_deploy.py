@@ -21,7 +21,7 @@ import pytest
 import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
-from dasksvm import cli
+from dasksvm.cli import main as cli
 from dasksvm.runtime.cluster import SETTINGS
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -105,7 +105,7 @@ def settings() -> set[str]:
         for name, value in options.items():
             yield from named(value, f"{prefix}{name}__") if isinstance(value, dict) else [f"{prefix}{name}"]
 
-    own = yaml.safe_load((DEPLOY.parent / "dasksvm" / "dasksvm.yaml").read_text())
+    own = yaml.safe_load((DEPLOY.parent / "dasksvm" / "config" / "dasksvm.yaml").read_text())
     return {name.upper().replace("-", "_") for name in named(dask.config.config | own, "DASK_")}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from dasksvm import cli
+from dasksvm.cli import main as cli
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

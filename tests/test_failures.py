@@ -10,7 +10,7 @@ import time
 import pytest
 
 from dasksvm import train
-from dasksvm.solver import snapshot
+from dasksvm.solver.engine import learner_state
 from tests.clusters import (
     cluster,
     compute_workers,
@@ -119,18 +119,18 @@ def test_coordinator_worker_killed(client, data, alone, caplog):
 
 def slow(calls, seconds):
     """On a worker: take so long for each of so many batches."""
-    from dasksvm.runtime import tasks
+    from dasksvm.runtime import worker_tasks
 
-    execute, left = tasks.execute, [calls]
+    execute, left = worker_tasks.execute, [calls]
 
     def late(*arguments):
         left[0] -= 1
         if not left[0]:
-            tasks.execute = execute
+            worker_tasks.execute = execute
         time.sleep(seconds)
         return execute(*arguments)
 
-    tasks.execute = late
+    worker_tasks.execute = late
 
 
 def test_coordinator_worker_closed(client, data, alone, caplog):
@@ -157,7 +157,7 @@ def test_an_answer_that_cannot_be_read_ends_the_run(client, data, monkeypatch):
 
     def spoil(progress, seconds):
         if progress.phase == "done":
-            monkeypatch.setattr(snapshot, "restore", restore)
+            monkeypatch.setattr(learner_state, "restore", restore)
         return False
 
     with pytest.raises(MemoryError, match="no room for the learner"):

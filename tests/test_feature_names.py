@@ -10,9 +10,10 @@ import pytest
 import scipy.sparse as sp
 
 import dasksvm
-from dasksvm import ActiveLearner, Dataset, HeldOut, KernelModel, LaSVC, MulticlassSVC, arrayfile, train
-from dasksvm.modelfile import KIND, VERSION
-from dasksvm.solver.kernels import Kernel
+from dasksvm import ActiveLearner, Dataset, HeldOut, KernelModel, LaSVC, MulticlassSVC, train
+from dasksvm.data import array_file
+from dasksvm.model.native import KIND, VERSION
+from dasksvm.solver.kernels.kernel import Kernel
 from tests.models import some_model
 from tests.test_cli import call, told
 
@@ -244,8 +245,8 @@ def test_names_go_to_scikit_learn_and_back(tmp_path):
 def test_a_model_file_with_damaged_names_is_refused(names, tmp_path):
     model = KernelModel(Kernel("rbf"), np.eye(2), np.ones((1, 2)), np.zeros(1), np.arange(2), None, False, ("a", "b"))
     model.save(tmp_path / "model")
-    about, arrays = arrayfile.read(tmp_path / "model", KIND, (VERSION,))
+    about, arrays = array_file.read(tmp_path / "model", KIND, (VERSION,))
     arrays["feature_names"] = np.array(names) if isinstance(names, list) else np.frombuffer(names, np.uint8)
-    arrayfile.write(tmp_path / "model", KIND, VERSION, about, arrays)
+    array_file.write(tmp_path / "model", KIND, VERSION, about, arrays)
     with pytest.raises(ValueError, match="is no model of dasksvm: its feature names"):
         dasksvm.load(tmp_path / "model")

@@ -10,9 +10,8 @@ from distributed import Client
 
 import dasksvm
 from dasksvm import train
-from dasksvm.runtime import SchedulerLost, WorkersLost, lifesigns, workers_of
-from dasksvm.runtime import train as driver
-from dasksvm.snapshots import snapshots_in
+from dasksvm.runtime import SchedulerLost, WorkersLost, driver, worker_health, workers_of
+from dasksvm.training.snapshots import snapshots_in
 from tests.clusters import cluster, compute_workers, digest, history, quick, send, solver, wait_for
 
 SILENT = r"the scheduler \S+ has not answered for 5 s \(dasksvm.scheduler-timeout\)"
@@ -120,7 +119,7 @@ def job_error(client, job):
         return client.sync(client.scheduler.get_task_status, keys=[key])[key]
 
     wait_for(lambda: state() == "erred")
-    return str(dasksvm.runtime.job._future(client, key).exception())
+    return str(dasksvm.runtime.jobs.job._future(client, key).exception())
 
 
 class Watched:
@@ -129,10 +128,10 @@ class Watched:
     def __init__(self, monkeypatch, caplog, timeout):
         self.now, self.workers = 100.0, {}
         self.caplog = caplog
-        monkeypatch.setattr(lifesigns, "monotonic", lambda: self.now)
-        monkeypatch.setattr(lifesigns, "workers_of", lambda client: self.workers)
+        monkeypatch.setattr(worker_health, "monotonic", lambda: self.now)
+        monkeypatch.setattr(worker_health, "workers_of", lambda client: self.workers)
         with quick(**{"dasksvm.worker-timeout": timeout}):
-            self.watcher = lifesigns.TileWorkers(None, "r", "tcp://c")
+            self.watcher = worker_health.TileWorkers(None, "r", "tcp://c")
         self.beat("c", "coordinator")
 
     def beat(self, name, resource="compute"):
@@ -220,7 +219,7 @@ def test_scheduler_thawed_in_time(start, frozen, data, alone, caplog, monkeypatc
 @pytest.mark.cluster
 def test_all_compute_workers_frozen(client, frozen, data, tmp_path, alone, caplog, monkeypatch):
     """They end the run with an error that says how to resume it; thawed in time, they do not."""
-    monkeypatch.setattr(lifesigns, "TELL_AFTER", 2.0)
+    monkeypatch.setattr(worker_health, "TELL_AFTER", 2.0)
     pids = client.run(os.getpid, workers=compute_workers(client)).values()
     kept = tmp_path / "kept"
     freeze = freezing(lambda progress: progress.seen > 3000 and snapshots_in(kept), lambda: frozen(*pids))
@@ -261,8 +260,8 @@ def test_a_local_cluster_whose_workers_are_frozen_is_closed(data, frozen):
 
 @pytest.mark.cluster
 def test_frozen_coordinator_is_told_of(client, data, alone, caplog, monkeypatch):
-    monkeypatch.setattr("dasksvm.runtime.line.TELL_AFTER", 1.0)
-    monkeypatch.setattr("dasksvm.runtime.line.SIGN_OF_LIFE", 1.0)
+    monkeypatch.setattr("dasksvm.runtime.coordinator_client.TELL_AFTER", 1.0)
+    monkeypatch.setattr("dasksvm.runtime.coordinator_client.SIGN_OF_LIFE", 1.0)
     monkeypatch.setattr(driver, "RESTART_TIMEOUT", 4.0)
     (address,) = set(workers_of(client)) - set(compute_workers(client))
     freeze = freezing(lambda progress: progress.seen > 3000, lambda: send(client, address, signal.SIGSTOP))

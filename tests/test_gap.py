@@ -6,13 +6,14 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dasksvm.solver import gap, snapshot
-from dasksvm.solver.gap import GapRules
-from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.lasvm import Rules
-from dasksvm.solver.selection import RandomOrder, Selection
-from dasksvm.solver.settings import Settings
-from dasksvm.solver.unbiased import GapLearner
+from dasksvm.solver.engine import learner_state
+from dasksvm.solver.engine.selection import RandomOrder, Selection
+from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.lasvm.steps import Rules
+from dasksvm.solver.unbiased import gap_steps
+from dasksvm.solver.unbiased.gap_steps import GapRules
+from dasksvm.solver.unbiased.learner import GapLearner
 from tests.helpers import Rows, blobs, coefficients, kernel_matrix, run
 
 pytestmark = pytest.mark.slow
@@ -143,7 +144,7 @@ def test_iterations_equal_the_paper_step_by_step(variant, lookahead, drop):
         literal.meet(int(k))
     np.testing.assert_allclose(coefficients(learner, 500), literal.alpha, atol=1e-8)
     assert set(learner.expansion.examples()) == set(literal.members)
-    assert gap.gap(learner.expansion.working, 0) == pytest.approx(literal.gap(), abs=1e-6)
+    assert gap_steps.gap(learner.expansion.working, 0) == pytest.approx(literal.gap(), abs=1e-6)
     if variant in ("nc", "i", "i as printed"):
         plain = run(learner_for(rows, VARIANTS["g"]), rows)
         assert len(literal.supports()) < 0.9 * np.count_nonzero(coefficients(plain, 500))
@@ -240,11 +241,11 @@ def test_a_snapshot_goes_on_bitwise():
 
     def watch(progress, seconds):
         if progress.seen > 250 and not taken:
-            taken.append(snapshot.state(first))
+            taken.append(learner_state.state(first))
         return False
 
     run(first, rows, watch=watch)
-    second = run(snapshot.restore(first.settings, taken[0]), rows)
+    second = run(learner_state.restore(first.settings, taken[0]), rows)
     np.testing.assert_array_equal(coefficients(second, 500), coefficients(whole, 500))
 
 

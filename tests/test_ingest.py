@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
 from dasksvm import Dataset, LaSVC, ScaleWarning
-from dasksvm.cli import main
-from dasksvm.data import writing
-from dasksvm.data.readers import parquet, reader, text
-from dasksvm.data.readers.parsing import FINE, parse_number
+from dasksvm.cli.main import main
+from dasksvm.data.ingest import writer
+from dasksvm.data.ingest.readers import parquet, reader, text
+from dasksvm.data.ingest.readers.parsing import FINE, parse_number
 from tests.clusters import cluster
 
 
@@ -39,7 +39,7 @@ def small_pieces(monkeypatch):
     """Pieces of a few lines, so that small files have many."""
     for module in (parquet, reader, text):
         monkeypatch.setattr(module, "PIECE_BYTES", 700)
-    monkeypatch.setattr(writing, "BUCKET_BYTES", 1000)
+    monkeypatch.setattr(writer, "BUCKET_BYTES", 1000)
 
 
 def same(data, X, y, weight=None):
@@ -360,7 +360,7 @@ def test_targets_that_cannot_be_written(tmp_path, table):
     def limited():
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 
-    code = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from dasksvm.cli import main; main()"
+    code = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from dasksvm.cli.main import main; main()"
     found = subprocess.run(
         [sys.executable, "-c", code, "ingest", str(tmp_path / "a.csv"), str(tmp_path / "d")],
         capture_output=True,

@@ -10,10 +10,10 @@ from distributed import Client, Future, Variable
 
 import dasksvm
 from dasksvm import LaSVC, train
-from dasksvm.console import tell_job
+from dasksvm.cli.output import tell_job
 from dasksvm.runtime import JobCancelled, JobLost, UnknownJob, placement, workers_of
 from dasksvm.runtime.coordinator import Coordinator
-from dasksvm.snapshots import AnotherRun
+from dasksvm.training.snapshots import AnotherRun
 from tests.clusters import cluster, left_over, noisy, same, solver, wait_for
 
 
@@ -35,7 +35,7 @@ def client():
 
 def slow(monkeypatch, seconds):
     """Make every result take so long, until the event is set, so that there is time to do something to a run."""
-    from dasksvm.solver.twoclass import TwoClassLearner
+    from dasksvm.solver.lasvm.learner import TwoClassLearner
 
     take, go_on = TwoClassLearner.take, threading.Event()
 
@@ -208,7 +208,7 @@ def test_a_job_whose_driver_waits_for_workers_is_cancelled(data, monkeypatch):
 
 
 def test_a_fresh_job_does_not_take_anothers_snapshots(client, data, tmp_path, monkeypatch):
-    monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
+    monkeypatch.setattr("dasksvm.runtime.driver.TICK", 0.005)
     train(data, solver(), client=client, checkpoint=tmp_path, callbacks=[lambda progress, seconds: progress.seen > 100])
     assert list(tmp_path.glob("snapshot-*"))
     fresh = dasksvm.submit(data, solver(), client=client, checkpoint=tmp_path)

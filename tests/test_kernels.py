@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dasksvm.solver.features import DenseFeatures, FeatureStore, SparseFeatures
-from dasksvm.solver.kernels import KERNELS, Kernel
+from dasksvm.solver.kernels.features import DenseFeatures, FeatureStore, SparseFeatures
+from dasksvm.solver.kernels.kernel import KERNELS, Kernel
 from tests.helpers import kernel_matrix
 
 

@@ -7,8 +7,8 @@ import scipy.sparse as sp
 from click.testing import CliRunner
 
 from dasksvm import Dataset, HeldOut, LaSVC, load
-from dasksvm.cli import main
-from dasksvm.data import group
+from dasksvm.cli.main import main
+from dasksvm.data.ingest import group_writer
 from tests.test_active import rows
 
 
@@ -77,7 +77,7 @@ def test_lines_that_begin_with_a_value_are_not_taken_for_lines_with_a_label(tmp_
 
 
 def test_source_rows_are_found_across_chunks_of_columns(tmp_path, monkeypatch):
-    monkeypatch.setattr(group, "COLUMN_ROWS", 64)
+    monkeypatch.setattr(group_writer, "COLUMN_ROWS", 64)
     data = Dataset.create(tmp_path / "pool.zarr", rows(300)[0], False, chunk_rows=30, random_state=0)
     assert data.column_rows < 100
     wanted = np.random.default_rng(0).permutation(300)[:50]

@@ -238,7 +238,7 @@ def test_bad_data_is_refused(data):
 def test_an_interrupted_fit_leaves_nothing(data, monkeypatch):
     X, y = data
     model = LaSVC(random_state=0).fit(X, y)
-    from dasksvm.solver.learner import Learner
+    from dasksvm.solver.engine.learner import Learner
 
     taken = []
 
@@ -289,7 +289,7 @@ def test_duality_gap_refuses_strange_labels(data):
 
 
 def test_not_converged_is_said(data, monkeypatch):
-    monkeypatch.setattr("dasksvm.solver.learner.MOST_EPOCHS", 0)
+    monkeypatch.setattr("dasksvm.solver.engine.learner.MOST_EPOCHS", 0)
     with pytest.warns(ConvergenceWarning, match="did not reach"):
         LaSVC(epochs="converged", random_state=0).fit(*data)
 

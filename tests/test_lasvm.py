@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.svm import SVC
 
-from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.kernels.kernel import Kernel
 from tests.helpers import Rows, blobs, coefficients, kernel_matrix, learner_for, run, solve_qp
 
 TAU = 1e-3

@@ -5,14 +5,15 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from dasksvm.blas import one_thread
-from dasksvm.solver import finishing, snapshot
-from dasksvm.solver.choosing import execute as execute_plan
-from dasksvm.solver.kernels import Kernel
+from dasksvm.config.blas import one_thread
+from dasksvm.solver.engine import learner_state
+from dasksvm.solver.engine.choice import execute as execute_plan
+from dasksvm.solver.engine.selection import Selection
+from dasksvm.solver.engine.tiles import member_rows
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.lasvm import finishing
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import RowsPlan
-from dasksvm.solver.selection import Selection
-from dasksvm.solver.tiles import member_rows
 from tests.helpers import Rows, blobs, coefficients, learner_for, run
 
 KERNEL = Kernel("rbf", 0.2)
@@ -72,11 +73,11 @@ def test_state_goes_round_in_the_middle_of_a_run(epochs, criterion, n):
     half, taken, states = learner_for(rows, KERNEL, **options), 0, []
     for share in (0.02, 0.3, 0.6, 0.9, 0.99):
         taken += drive(half, rows, stop_after=max(1, int(share * results)) - taken)
-        states.append(snapshot.state(half))
+        states.append(learner_state.state(half))
     drive(half, rows)
     for state in states:
         assert all(isinstance(value, np.ndarray | int | float | bool | str | np.generic) for value in state.values())
-        resumed = snapshot.restore(half.settings, state)
+        resumed = learner_state.restore(half.settings, state)
         drive(resumed, rows)
         for one in (half, resumed):
             assert same(whole, one, n)
@@ -237,8 +238,8 @@ def test_members_that_were_left_out_come_back_with_exact_gradients(monkeypatch):
 def test_snapshot_while_members_are_left_out():
     rows = problem(450, dtype=np.float64)
     learner = shrinking(rows)
-    state = snapshot.state(learner)
-    resumed = snapshot.restore(learner.settings, state)
+    state = learner_state.state(learner)
+    resumed = learner_state.restore(learner.settings, state)
     for one in (learner, resumed):
         run(one, rows)
     assert same(learner, resumed, 450)

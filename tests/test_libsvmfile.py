@@ -19,8 +19,8 @@ from sklearn.svm import SVC
 
 from dasksvm import KernelModel, LaSVC
 from dasksvm.data.statistics import Scaling
-from dasksvm.libsvmfile import without_scaling
-from dasksvm.solver.kernels import Kernel
+from dasksvm.model.libsvm import without_scaling
+from dasksvm.solver.kernels.kernel import Kernel
 from tests.libsvm import FOLDER, NEAR, rows_of, values_of_text, write_rows
 from tests.models import some_model
 

@@ -13,10 +13,10 @@ from sklearn.utils import shuffle
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dasksvm import Dataset, HeldOut, MulticlassSVC, load, train
-from dasksvm.local import LocalExecutor
-from dasksvm.solver import snapshot
+from dasksvm.solver.engine import learner_state
+from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.multiclass.structure import machine
-from dasksvm.solver.selection import RandomOrder
+from dasksvm.training.local_executor import LocalExecutor
 from tests.clusters import cluster, digest, history
 from tests.test_multiclass_core import Problem
 
@@ -161,9 +161,9 @@ def test_state_goes_round_in_the_middle_of_a_run(name, share):
     half, examples = fed()
     with pytest.raises(InterruptedError):
         LocalExecutor(half, examples, 1).run(Counted(int(share * counted.count)))
-    state = snapshot.state(half)
+    state = learner_state.state(half)
     assert all(isinstance(value, np.ndarray | int | float | bool | str | np.generic) for value in state.values())
-    resumed = snapshot.restore(half.settings, state)
+    resumed = learner_state.restore(half.settings, state)
     LocalExecutor(resumed, examples, 1).run(Counted())
     for one, other in zip(whole.solution(), resumed.solution(), strict=True):
         assert np.array_equal(one, other)
@@ -215,7 +215,7 @@ def test_the_batch_solver_takes_in_and_solves_in_turn(name, monkeypatch):
 
     with pytest.raises(InterruptedError):
         LocalExecutor(learner, examples, 1).run(until_paused)
-    resumed = snapshot.restore(learner.settings, snapshot.state(learner))
+    resumed = learner_state.restore(learner.settings, learner_state.state(learner))
     LocalExecutor(learner, examples, 1).run(Counted())
     LocalExecutor(resumed, examples, 1).run(Counted())
     for one, other in zip(learner.solution(), resumed.solution(), strict=True):

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from dasksvm.data.sources import DaskSource, Examples
-from dasksvm.runtime import coordinator, memory
-from dasksvm.runtime import train as driver
+from dasksvm.runtime import coordinator, driver, memory_limits
 from tests.clusters import cluster, noisy, solver
 
 GB = 1 << 30
@@ -33,12 +32,12 @@ def workers(coordinator_limit, limit):
 
 
 def test_a_coordinator_that_is_too_small_is_refused_with_the_figures(prepared):
-    memory.check(workers(5 * GB, GB), "tcp://a", True, *prepared, copies=False)
-    memory.check(workers(0, 0), "tcp://a", True, *prepared, copies=False)
+    memory_limits.check(workers(5 * GB, GB), "tcp://a", True, *prepared, copies=False)
+    memory_limits.check(workers(0, 0), "tcp://a", True, *prepared, copies=False)
     with pytest.raises(RuntimeError, match="finished copy"):
-        memory.check(workers(5 * GB, GB), "tcp://a", True, *prepared, copies=True)
+        memory_limits.check(workers(5 * GB, GB), "tcp://a", True, *prepared, copies=True)
     with pytest.raises(RuntimeError) as caught:
-        memory.check(workers(2 * GB, GB), "tcp://a", True, *prepared, copies=False)
+        memory_limits.check(workers(2 * GB, GB), "tcp://a", True, *prepared, copies=False)
     told = str(caught.value)
     for part in (
         "coordinator tcp://a",
@@ -54,9 +53,9 @@ def test_a_worker_that_is_too_small_for_the_chunks_is_refused(prepared):
     learner, examples = prepared
     wide = DaskSource(da.zeros((200_000, 1000), chunks=(50_000, 1000), dtype=np.float32), lambda block: block)
     large = Examples(wide, examples.form, examples.columns, examples.coding, 0)
-    memory.check(workers(5 * GB, 2 * GB), "tcp://a", True, learner, large, copies=False)
+    memory_limits.check(workers(5 * GB, 2 * GB), "tcp://a", True, learner, large, copies=False)
     with pytest.raises(RuntimeError, match=r"worker for tiles tcp://b \(3 chunks of rows 572\.20 MiB"):
-        memory.check(workers(5 * GB, GB), "tcp://a", True, learner, large, copies=False)
+        memory_limits.check(workers(5 * GB, GB), "tcp://a", True, learner, large, copies=False)
 
 
 def test_few_rows_need_little_whatever_the_budget(tmp_path, data):
@@ -75,7 +74,7 @@ def test_few_rows_need_little_whatever_the_budget(tmp_path, data):
 def told(workers, learner, examples):
     """What a check says, None where all fits."""
     try:
-        memory.check(workers, "tcp://a", True, learner, examples, copies=False)
+        memory_limits.check(workers, "tcp://a", True, learner, examples, copies=False)
     except RuntimeError as error:
         return str(error)
     return None

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import precision_recall_curve
 
-from dasksvm.metrics import break_even, geometric_mean
+from dasksvm.model.metrics import break_even, geometric_mean
 
 
 def test_break_even_is_where_the_curves_of_precision_and_recall_meet():

@@ -8,9 +8,10 @@ import pytest
 import scipy.sparse as sp
 
 import dasksvm
-from dasksvm import Dataset, KernelModel, LaSVC, arrayfile
-from dasksvm.modelfile import KIND, VERSION
-from dasksvm.solver.kernels import Kernel
+from dasksvm import Dataset, KernelModel, LaSVC
+from dasksvm.data import array_file
+from dasksvm.model.native import KIND, VERSION
+from dasksvm.solver.kernels.kernel import Kernel
 from tests.helpers import blobs
 from tests.models import some_model
 
@@ -77,11 +78,11 @@ def forged(path, about=(), arrays=(), *, without=None):
     """Write a model file that says something else, with checksums that are right."""
     model, _ = some_model(0, sparse=True, scaled=True, classes=2)
     model.save(path)
-    told, held = arrayfile.read(path, KIND, (VERSION,))
+    told, held = array_file.read(path, KIND, (VERSION,))
     told, held = told | dict(about), held | dict(arrays)
     told.pop(without, None)
     held.pop(without, None)
-    arrayfile.write(path, KIND, VERSION, told, held)
+    array_file.write(path, KIND, VERSION, told, held)
     return held
 
 
@@ -164,7 +165,7 @@ def test_other_files_are_no_models(tmp_path):
     with pytest.raises(ValueError, match=r"model is no model of dasksvm: it does not begin as one$"):
         dasksvm.load(path)
     for kind, version, message in [("snapshot", VERSION, "it is a snapshot"), (KIND, 7, "it has version 7")]:
-        arrayfile.write(path, kind, version, {}, {})
+        array_file.write(path, kind, version, {}, {})
         with pytest.raises(ValueError, match=message):
             dasksvm.load(path)
     for content in (b"", b"no model at all", zlib.compress(b"x" * 1000)):

@@ -11,14 +11,14 @@ from sklearn.svm import SVC
 from sklearn.utils import shuffle
 
 from dasksvm import Dataset, HeldOut, LaSVC, load, train
-from dasksvm.cli import main
+from dasksvm.cli.main import main
 from dasksvm.data.coding import Coding
-from dasksvm.prediction import judge
-from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.lasvm import Rules
-from dasksvm.solver.selection import RandomOrder, Selection
-from dasksvm.solver.settings import Settings
-from dasksvm.solver.twoclass import TwoClassLearner
+from dasksvm.model.prediction import judge
+from dasksvm.solver.engine.selection import RandomOrder, Selection
+from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.lasvm.learner import TwoClassLearner
+from dasksvm.solver.lasvm.steps import Rules
 from tests.helpers import Rows, run
 
 KERNEL = Kernel("rbf", 0.3)

@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dasksvm.solver.batch import FIELDS, Batch
-from dasksvm.solver.cache import PAGE, empty_cache, enter_rows, write_rows
 from dasksvm.solver.multiclass import schedule, steps
 from dasksvm.solver.multiclass.block import solve_block
 from dasksvm.solver.multiclass.gains import First, best_extreme
@@ -28,7 +26,7 @@ from dasksvm.solver.multiclass.structure import (
     machine,
     nu,
 )
-from dasksvm.solver.multiclass.working import (
+from dasksvm.solver.multiclass.working_arrays import (
     Working,
     dual_objective,
     empty_working,
@@ -38,7 +36,9 @@ from dasksvm.solver.multiclass.working import (
     vacate,
     widened,
 )
-from dasksvm.solver.working import live_places, take_place
+from dasksvm.solver.state.batch import FIELDS, Batch
+from dasksvm.solver.state.row_cache import PAGE, empty_cache, enter_rows, write_rows
+from dasksvm.solver.state.working_arrays import live_places, take_place
 from tests.helpers import kernel_matrix
 
 # Each machine compiles its own code: half a minute where nothing is cached.

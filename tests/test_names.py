@@ -17,24 +17,26 @@ from dasksvm import (
     ShiftingGridSearch,
     TrackingSVC,
 )
-from dasksvm.console import model_facts
-from dasksvm.data import statistics, writing
-from dasksvm.data.readers import choice
+from dasksvm.cli.output import model_facts
+from dasksvm.data import statistics
+from dasksvm.data.ingest import writer
+from dasksvm.data.ingest.readers import registry
 from dasksvm.data.statistics import FeatureStatistics, Scaling
-from dasksvm.estimators import active
+from dasksvm.estimators.active import learner as active
 from dasksvm.estimators.parameters import one_of
-from dasksvm.libsvmfile import NAMES, without_scaling
-from dasksvm.solver import play, selection, snapshot
-from dasksvm.solver.blocks import BlockLearner
-from dasksvm.solver.choosing import execute
-from dasksvm.solver.decomposition import SELECTIONS, STOPS, DecompositionRules
-from dasksvm.solver.features import DenseFeatures
-from dasksvm.solver.kernels import FORMULAS, Kernel
+from dasksvm.model.libsvm import NAMES, without_scaling
+from dasksvm.solver.decomposition import pair_state
+from dasksvm.solver.decomposition.block_learner import BlockLearner
+from dasksvm.solver.decomposition.pair_steps import _greedy, _searched
+from dasksvm.solver.decomposition.rules import SELECTIONS, STOPS, DecompositionRules
+from dasksvm.solver.engine import learner_state, selection
+from dasksvm.solver.engine.choice import execute
+from dasksvm.solver.engine.selection import Criterion, Selection
+from dasksvm.solver.kernels.features import DenseFeatures
+from dasksvm.solver.kernels.kernel import FORMULAS, Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Choice, ScorePlan, Targets, View
 from dasksvm.solver.multiclass import steps
-from dasksvm.solver.pairing import _greedy, _searched
-from dasksvm.solver.selection import Criterion, Selection
 from pipelines import compare, ingest, robust, tasks
 from tests.helpers import blobs, decomposing, kernel_matrix
 
@@ -76,22 +78,22 @@ def test_an_estimator_refuses_a_name_that_only_its_check_knows(estimator, name, 
 
 @pytest.mark.parametrize("selected", ["mvp", "hmg"])
 def test_every_registered_selection_and_stop_has_its_number(selected):
-    assert tuple(play.SELECTION_NUMBERS) == SELECTIONS
-    assert tuple(play.BY_GAIN) == STOPS
+    assert tuple(pair_state.SELECTION_NUMBERS) == SELECTIONS
+    assert tuple(pair_state.BY_GAIN) == STOPS
     rules = DecompositionRules(selected, "kkt", 2, True, 1000, 2)
-    assert play.how_of(rules, 0.1).selection == play.SELECTION_NUMBERS[selected]
+    assert pair_state.how_of(rules, 0.1).selection == pair_state.SELECTION_NUMBERS[selected]
 
 
 @pytest.mark.parametrize("rows", [-1, 3, 4])
 def test_maximum_gain_searches_no_more_rows_than_it_has(rows):
     with pytest.raises(ValueError, match=f"1 or 2. Got {rows} instead"):
-        play.how_of(DecompositionRules("hmg", "kkt", 2, True, 1000, rows), 1e-3)
+        pair_state.how_of(DecompositionRules("hmg", "kkt", 2, True, 1000, rows), 1e-3)
     with pytest.raises(ValueError, match="searches one row, two, or all"):
-        _searched.py_func(None, np.zeros(play.FIELDS, np.int64), rows)
+        _searched.py_func(None, np.zeros(pair_state.FIELDS, np.int64), rows)
 
 
 def test_jitted_dispatches_refuse_numbers_of_nobody():
-    now = play.How(len(play.SELECTION_NUMBERS), False, 2, 1e-3)
+    now = pair_state.How(len(pair_state.SELECTION_NUMBERS), False, 2, 1e-3)
     with pytest.raises(ValueError, match="unknown working set selection"):
         _greedy.py_func(None, now)
     w = type("Members", (), {"count": np.ones(1, np.int64)})
@@ -244,14 +246,14 @@ def test_queries_offer_the_criteria_that_need_no_labels():
 
 def test_a_format_without_a_reader_is_refused(tmp_path, monkeypatch):
     (tmp_path / "rows.csv").write_text("1,2,0\n3,4,1\n")
-    monkeypatch.setattr(choice, "FORMATS", (*choice.FORMATS, NEW))
+    monkeypatch.setattr(registry, "FORMATS", (*registry.FORMATS, NEW))
     with pytest.raises(ValueError, match=f"the format '{NEW}' has no reader"):
         Dataset.create(tmp_path / "data", tmp_path / "rows.csv", format=NEW)
     assert not (tmp_path / "data").exists()
 
 
 def test_a_scale_without_a_map_is_refused(tmp_path, monkeypatch):
-    for module in (writing, statistics):
+    for module in (writer, statistics):
         monkeypatch.setattr(module, "SCALES", (*statistics.SCALES, NEW))
     X, y = blobs(20)
     with pytest.raises(ValueError, match=f"unknown scale '{NEW}'"):
@@ -266,7 +268,7 @@ def test_a_scale_without_a_map_is_refused(tmp_path, monkeypatch):
 
 def test_features_of_an_unknown_kind_are_not_read():
     with pytest.raises(ValueError, match=f"unknown kind '{NEW}'"):
-        snapshot._read_features("store", {"store.kind": NEW})
+        learner_state._read_features("store", {"store.kind": NEW})
 
 
 def test_blocks_turn_only_from_the_phases_that_they_know():

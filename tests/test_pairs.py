@@ -13,14 +13,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 from dasksvm import SMOSVC, LaSVC
-from dasksvm.solver import cache, snapshot, stepping
-from dasksvm.solver.decomposition import CORNER, SELECTIONS, DecompositionRules
-from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.learners import make_learner
+from dasksvm.solver.decomposition import pair_solver
+from dasksvm.solver.decomposition.block_pairs import solve_square
+from dasksvm.solver.decomposition.pair_state import AT_REST
+from dasksvm.solver.decomposition.rules import CORNER, SELECTIONS, DecompositionRules
+from dasksvm.solver.engine import learner_state
+from dasksvm.solver.engine.learners import make_learner
+from dasksvm.solver.engine.selection import RandomOrder
+from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import RowsPlan
-from dasksvm.solver.play import AT_REST
-from dasksvm.solver.selection import RandomOrder
-from dasksvm.solver.square import solve_square
+from dasksvm.solver.state import row_cache
 from tests.clusters import digest
 from tests.helpers import Rows, blobs, coefficients, decomposing, kernel_matrix, run
 
@@ -222,7 +224,7 @@ class Literal:
     ("selection", "rows_searched"), [(each, 2) for each in SELECTIONS] + [("hmg", 1), ("hmg", 0), ("mg", 1)]
 )
 def test_steps_are_the_ones_of_the_paper(selection, rows_searched, stop, monkeypatch):
-    monkeypatch.setattr(stepping, "AT_ONCE", 1)
+    monkeypatch.setattr(pair_solver, "AT_ONCE", 1)
     corners = 0
     for seed in (1, 3, 5, 9):
         X, y, C, kernel = small_problem(seed)
@@ -279,9 +281,9 @@ def test_all_selections_begin_with_the_same_pair_and_another_seed_with_another(s
 @every_selection
 @pytest.mark.parametrize("rows_kept", [2, pytest.param(4, marks=pytest.mark.slow), 1000])
 def test_shrinking_and_tiny_caches_do_not_change_the_optimum(selection, rows_kept, monkeypatch):
-    monkeypatch.setattr(stepping, "SHRINK_STEPS", 40)
+    monkeypatch.setattr(pair_solver, "SHRINK_STEPS", 40)
     # There are pages for two blocks of places, of which one is in use.
-    monkeypatch.setattr(cache, "LEAST_ROWS", min(rows_kept // 2, 16))
+    monkeypatch.setattr(row_cache, "LEAST_ROWS", min(rows_kept // 2, 16))
     X, y = blobs(150, d=3, seed=5, shift=0.4)
     bytes_kept = 1 if rows_kept < 1000 else 50 << 20
     K, found = matrix(RBF, X), []
@@ -312,7 +314,7 @@ def watched_waves(learner, rows):
 
 
 def test_members_are_left_out_and_gradients_come_back_exact(monkeypatch):
-    monkeypatch.setattr(stepping, "SHRINK_STEPS", 30)
+    monkeypatch.setattr(pair_solver, "SHRINK_STEPS", 30)
     X, y = blobs(1300, d=3, seed=5, shift=0.3)
     rows = Rows(X, y, np.full(1300, 1.0))
     learner = learner_for(rows, tau=1e-5, cache_bytes=1 << 20)
@@ -364,7 +366,7 @@ def test_every_state_satisfies_the_invariants(seed, C, selection, stop, shrinkin
     "share", [pytest.param(0.3, marks=pytest.mark.slow), 0.7, pytest.param(0.95, marks=pytest.mark.slow)]
 )
 def test_a_snapshot_goes_on_bitwise(selection, share, monkeypatch):
-    monkeypatch.setattr(stepping, "SHRINK_STEPS", 25)
+    monkeypatch.setattr(pair_solver, "SHRINK_STEPS", 25)
     X, y = blobs(300, shift=0.3)
     rows, options = Rows(X, y, np.full(300, 2.0)), {"cache_bytes": 300_000, "tau": 1e-4}
     whole = run(learner_for(rows, selection, **options), rows)
@@ -372,18 +374,18 @@ def test_a_snapshot_goes_on_bitwise(selection, share, monkeypatch):
 
     def watch(progress, seconds):
         if progress.steps >= share * steps and not taken:
-            taken.append(snapshot.state(first))
+            taken.append(learner_state.state(first))
         return False
 
     run(first, rows, watch=watch)
-    second = run(snapshot.restore(first.settings, taken[0]), rows)
+    second = run(learner_state.restore(first.settings, taken[0]), rows)
     np.testing.assert_array_equal(coefficients(second, 300), coefficients(whole, 300))
     assert second.progress().as_dict() == whole.progress().as_dict()
     assert second.converged == whole.converged
 
 
 def test_others_have_a_say_while_all_rows_are_at_hand(monkeypatch):
-    monkeypatch.setattr(stepping, "AT_ONCE", 1e3)
+    monkeypatch.setattr(pair_solver, "AT_ONCE", 1e3)
     X, y = blobs(100, shift=0.3)
     rows = Rows(X, y, np.full(100, 20.0))
     learner, steps = learner_for(rows, "mvp", tau=1e-6, shrinking=False), []
@@ -438,7 +440,7 @@ def test_a_good_start_is_used():
         warm.begin_at(start.support_, start.dual_coef_)
         duals = []
         warm = run(
-            snapshot.restore(warm.settings, snapshot.state(warm)),
+            learner_state.restore(warm.settings, learner_state.state(warm)),
             rows,
             watch=lambda progress, seconds, duals=duals: bool(duals.append(float(progress.dual[0]))),
         )

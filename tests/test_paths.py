@@ -8,8 +8,9 @@ import pytest
 import zarr
 
 import dasksvm
-from dasksvm import Dataset, KernelModel, LaSVC, predictionfile
-from dasksvm.labelling import Answers
+from dasksvm import Dataset, KernelModel, LaSVC
+from dasksvm.estimators.active.labelling import Answers
+from dasksvm.model import prediction_files
 from tests.helpers import blobs
 from tests.models import some_model
 from tests.test_cli import call
@@ -26,7 +27,7 @@ def data(tmp_path_factory):
 
 def predictions(data, path):
     model = LaSVC(random_state=0).fit(data).model_
-    predictionfile.write(model, data, path, threads=0, watch=lambda *_: None)
+    prediction_files.write(model, data, path, threads=0, watch=lambda *_: None)
 
 
 WAYS = {
@@ -125,7 +126,7 @@ def test_predictions_do_not_replace_a_file_that_appears_while_they_are_computed(
     model = LaSVC(random_state=0).fit(data).model_
     out = tmp_path / "out.csv"
     with pytest.raises(FileExistsError, match=r"out\.csv is there already"):
-        predictionfile.write(model, data, str(out), threads=0, watch=lambda *_: out.write_text("theirs"))
+        prediction_files.write(model, data, str(out), threads=0, watch=lambda *_: out.write_text("theirs"))
     assert out.read_text() == "theirs"
     assert list(tmp_path.iterdir()) == [out]
 
@@ -134,7 +135,7 @@ def test_predictions_have_all_their_chunks(data, tmp_path):
     """Zarr leaves out chunks of zeros, which cannot be told from chunks that are lost."""
     model = LaSVC(random_state=0).fit(data).model_
     one_sided = KernelModel(**{**vars(model), "intercepts": model.intercepts - 1e6})
-    predictionfile.write(one_sided, data, str(tmp_path / "out.zarr"), threads=0, watch=lambda *_: None)
+    prediction_files.write(one_sided, data, str(tmp_path / "out.zarr"), threads=0, watch=lambda *_: None)
     label = zarr.open_group(str(tmp_path / "out.zarr"), mode="r")["label"]
     assert label.nchunks_initialized == label.nchunks
     assert not label[:].any()

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.lasvm import Rules
+from dasksvm.solver.engine.selection import RandomOrder, Selection
+from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.lasvm.learner import TwoClassLearner
+from dasksvm.solver.lasvm.steps import Rules
 from dasksvm.solver.messages import Targets
-from dasksvm.solver.selection import RandomOrder, Selection
-from dasksvm.solver.settings import Settings
-from dasksvm.solver.twoclass import TwoClassLearner
 from tests.helpers import Rows, blobs, learner_for, run
 
 

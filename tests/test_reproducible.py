@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dasksvm import blas
+from dasksvm.config import blas
 from dasksvm.solver.memory import Workspace
 
 CODE = """

@@ -16,7 +16,7 @@ from sklearn.svm import SVC
 from sklearn.utils import get_tags
 
 from dasksvm import Dataset, LaSVC, ShiftingGridSearch, jaakkola_gamma
-from dasksvm.estimators import width
+from dasksvm.estimators.search import gamma
 
 EXACT = {"epochs": "converged", "tol": 1e-6, "dtype": "float64", "random_state": 0}
 
@@ -40,7 +40,7 @@ def by_hand(X, y):
 
 @pytest.mark.parametrize("tile", [(500, 4000), (7, 11)])
 def test_gamma_is_that_of_all_distances(monkeypatch, tile):
-    monkeypatch.setattr(width, "TILE", tile)
+    monkeypatch.setattr(gamma, "TILE", tile)
     X, y = three()
     assert jaakkola_gamma(X + 1e4, y) == pytest.approx(by_hand(X, y), rel=1e-6)
     few = np.where(np.abs(X) > 1, X, 0)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dasksvm import LaSVC
-from dasksvm.solver.choosing import group_ends
-from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.engine.choice import group_ends
+from dasksvm.solver.engine.selection import DRAWN, FREE, MOST_GROUPS, Pools, RandomOrder, Selection
+from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import ScorePlan
-from dasksvm.solver.selection import DRAWN, FREE, MOST_GROUPS, Pools, RandomOrder, Selection
 from pipelines.curves import KEPT, above, mean_curve, read
 from pipelines.rows import write
 from pipelines.tasks import Task, split

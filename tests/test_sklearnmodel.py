@@ -12,7 +12,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 from sklearn.svm import SVC, NuSVC
 
 from dasksvm import KernelModel, LaSVC, MulticlassSVC
-from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.kernels.kernel import Kernel
 from tests.models import some_model
 
 

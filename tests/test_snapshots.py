@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dasksvm import SMOSVC, GapSVC, HeldOut, LaSVC, MulticlassSVC, TrackingSVC, arrayfile, submit, train
-from dasksvm.cli import main
-from dasksvm.snapshots import AnotherRun, Checkpoint, Memo, Pace, Snapshots, WriteTime, snapshots_in
+from dasksvm import SMOSVC, GapSVC, HeldOut, LaSVC, MulticlassSVC, TrackingSVC, submit, train
+from dasksvm.cli.main import main
+from dasksvm.data import array_file
+from dasksvm.training.snapshots import AnotherRun, Checkpoint, Memo, Pace, Snapshots, WriteTime, snapshots_in
 from tests.clusters import cluster, digest, history, noisy, solver
 
 SOLVERS = {
@@ -47,7 +48,7 @@ def small(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch):
     """On a cluster, time for a snapshot after every few results."""
-    monkeypatch.setattr("dasksvm.runtime.train.TICK", 0.005)
+    monkeypatch.setattr("dasksvm.runtime.driver.TICK", 0.005)
 
 
 def killed_after(results):
@@ -262,7 +263,7 @@ def test_a_full_disk_does_not_end_the_run(data, tmp_path, alone, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         real(handle)
 
-    monkeypatch.setattr(arrayfile.os, "fsync", full)
+    monkeypatch.setattr(array_file.os, "fsync", full)
     with pytest.warns(RuntimeWarning, match="No space left"):
         run = train(data, solver(), checkpoint=tmp_path, every=0)
     assert digest(run.estimator) == digest(alone)
@@ -308,15 +309,15 @@ class Storage:
     def __init__(self, monkeypatch, folder, pace, seconds_of):
         self.now, self.size, self.times = 0.0, 1, []
         self.learner = SimpleNamespace(stopped=False, applied=0, settings=SimpleNamespace(seed=0))
-        monkeypatch.setattr("dasksvm.snapshots.perf_counter", lambda: self.now)
+        monkeypatch.setattr("dasksvm.training.snapshots.perf_counter", lambda: self.now)
         monkeypatch.setattr(
-            "dasksvm.snapshots.snapshot.view", lambda _: {"rows": np.broadcast_to(np.uint8(0), self.size)}
+            "dasksvm.training.snapshots.learner_state.view", lambda _: {"rows": np.broadcast_to(np.uint8(0), self.size)}
         )
 
         def write(path, kind, version, about, arrays):
             self.now += seconds_of(self.size)
 
-        monkeypatch.setattr("dasksvm.snapshots.arrayfile.write", write)
+        monkeypatch.setattr("dasksvm.training.snapshots.array_file.write", write)
         self.snapshots = Snapshots(Checkpoint(str(folder), pace, False, {}, True))
         self.snapshots.begin(self.learner)
 
@@ -415,7 +416,7 @@ def test_a_folder_that_cannot_be_written_to(data, tmp_path, alone, monkeypatch):
     def full(self, **_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("dasksvm.snapshots.Path.touch", full)
+    monkeypatch.setattr("dasksvm.training.snapshots.Path.touch", full)
     with pytest.warns(RuntimeWarning, match="nothing can be written to"):
         run = train(data, solver(), checkpoint=tmp_path)
     assert digest(run.estimator) == digest(alone)

@@ -13,7 +13,7 @@ from sklearn.svm import SVC, NuSVC
 
 from dasksvm import SMOSVC, Dataset, GapSVC, LaSVC, MulticlassSVC, train
 from dasksvm.estimators.start import feasible
-from dasksvm.solver.pairs import PairLearner
+from dasksvm.solver.decomposition.pair_learner import PairLearner
 from tests.helpers import blobs
 
 amounts = st.floats(-5.0, 5.0).map(lambda a: a if abs(a) > 1e-9 else 0.0)

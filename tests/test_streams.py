@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dasksvm import GapSVC, LaSVC, MulticlassSVC, TrackingSVC
-from dasksvm.estimators.learned import CONVERGED
+from dasksvm.estimators._fitting import CONVERGED
 from tests.helpers import blobs
 
 

@@ -14,10 +14,9 @@ import pytest
 from distributed import Client
 
 from dasksvm import SMOSVC, LaSVC, train
-from dasksvm.runtime import SchedulerLost, workers_of
-from dasksvm.runtime import train as driver
-from dasksvm.runtime.attending import Attendant, attendant
-from dasksvm.snapshots import snapshots_in
+from dasksvm.runtime import SchedulerLost, driver, workers_of
+from dasksvm.runtime.run_hooks import Attendant, attendant
+from dasksvm.training.snapshots import snapshots_in
 from tests.clusters import (
     cluster,
     compute_workers,
@@ -125,7 +124,7 @@ def test_coordinator_killed_and_its_newest_snapshot_is_corrupt(client, data, tmp
 
 def test_coordinator_frozen_and_thawed(client, data, tmp_path, alone, begun, monkeypatch):
     """Its worker is restarted; without snapshots the run begins anew, and the model is the same."""
-    monkeypatch.setattr("dasksvm.runtime.line.SIGN_OF_LIFE", 1.0)
+    monkeypatch.setattr("dasksvm.runtime.coordinator_client.SIGN_OF_LIFE", 1.0)
     monkeypatch.setattr(driver, "RESTART_TIMEOUT", 4.0)
     freeze = once(
         lambda progress: progress.seen > 3000, lambda: send(client, coordinator_worker(client), signal.SIGSTOP)

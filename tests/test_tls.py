@@ -21,7 +21,7 @@ from distributed import Client
 from distributed.security import Security
 
 from dasksvm import load
-from dasksvm.runtime.train import connected
+from dasksvm.runtime.driver import connected
 from tests.clusters import cluster, digest, noisy, solver
 
 pytestmark = pytest.mark.cluster

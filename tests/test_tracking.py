@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dasksvm import ActiveLearner, Dataset, HeldOut, TrackingSVC, train
-from dasksvm.solver import snapshot
-from dasksvm.solver.kernels import Kernel
-from dasksvm.solver.lasvm import Rules
-from dasksvm.solver.learners import make_learner
+from dasksvm.solver.engine import learner_state
+from dasksvm.solver.engine.learners import make_learner
+from dasksvm.solver.engine.selection import RandomOrder, Selection
+from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.lasvm.steps import Rules
 from dasksvm.solver.multiclass.schedule import draw, seeded
-from dasksvm.solver.selection import RandomOrder, Selection
-from dasksvm.solver.settings import Settings
-from dasksvm.solver.tracking import TrackingRules
+from dasksvm.solver.unbiased.tracking_steps import TrackingRules
 from tests.clusters import cluster, digest, history, noisy
 from tests.helpers import Rows, blobs, coefficients, kernel_matrix, run
 
@@ -224,11 +224,11 @@ def test_a_snapshot_goes_on_bitwise(name, share):
     run(learner_for(rows, RULES[name], cache_bytes=200_000), rows, watch=lambda *_: count.append(0))
 
     def watch(progress, seconds):
-        taken.append(snapshot.state(first))
+        taken.append(learner_state.state(first))
         return False
 
     run(first, rows, watch=watch)
-    second = run(snapshot.restore(first.settings, taken[int(share * len(taken))]), rows)
+    second = run(learner_state.restore(first.settings, taken[int(share * len(taken))]), rows)
     np.testing.assert_array_equal(coefficients(second, 500), coefficients(whole, 500))
     assert second.progress().as_dict() == whole.progress().as_dict()
 

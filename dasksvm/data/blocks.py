@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.data.chunked import stacked
-from dasksvm.solver.features import Ints
+from dasksvm.solver.kernels.features import Ints
 
 MOST_CLASSES = 256
 # Features that indices of 32 bits can name.

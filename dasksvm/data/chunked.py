@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dasksvm.solver.features import Ints
+from dasksvm.solver.kernels.features import Ints
 
 KEPT_CHUNKS = 3
 

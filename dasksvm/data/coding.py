@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.features import Ints
+from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import Targets
 
 

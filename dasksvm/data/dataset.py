@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from dasksvm.data.chunked import is_sparse
-from dasksvm.data.names import column_order
-from dasksvm.data.opening import described
+from dasksvm.data.feature_names import column_order
+from dasksvm.data.paths import located
+from dasksvm.data.schema import described
 from dasksvm.data.statistics import Scaling
 from dasksvm.data.stored import StoredRows
-from dasksvm.paths import located
-from dasksvm.solver.features import Ints
+from dasksvm.solver.kernels.features import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +141,8 @@ class Dataset:
             `header`: whether a CSV file has one; `features`: number of features of an svmlight file; `zero_based`: whether its
             indices begin with 0; `dtype`: what text becomes.
         """
-        from dasksvm.data.readers import Reading, reader_of
-        from dasksvm.data.writing import Writing, write
+        from dasksvm.data.ingest.readers import Reading, reader_of
+        from dasksvm.data.ingest.writer import Writing, write
 
         seed = int(check_random_state(random_state).randint(1 << 31)) if shuffle else 0
         target = located(path)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from dasksvm.data.chunked import KEPT_CHUNKS, ChunkedRows, is_sparse, stacked
 from dasksvm.data.coding import Coding
 from dasksvm.data.dataset import Dataset
+from dasksvm.data.featurize import as_features
 from dasksvm.data.statistics import LEAST_ROWS, Scaling, Spread
-from dasksvm.model import as_features
-from dasksvm.solver.features import Features, Ints, SparseFeatures
+from dasksvm.solver.engine.selection import RandomOrder
+from dasksvm.solver.kernels.features import Features, Ints, SparseFeatures
 from dasksvm.solver.messages import Targets
-from dasksvm.solver.selection import RandomOrder
 
 MOMENT_BYTES = 8 << 20
 # Rows that are looked at to see how the values of features lie.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.data.chunked import ChunkedRows, csr
-from dasksvm.data.opening import MOST_BYTES, array_of, opened
+from dasksvm.data.schema import MOST_BYTES, array_of, opened
 
 # Seconds to wait before a chunk that could not be read is read again: what a shared disk may need to come back.
 RETRIES = (0.1, 0.5)

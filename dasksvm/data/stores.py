@@ -12,7 +12,7 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
-from dasksvm.paths import is_url
+from dasksvm.data.paths import is_url
 
 # Objects that are removed at a time after a write that failed.
 REMOVED_AT_ONCE = 16

@@ -1,5 +1,8 @@
-"""scikit-learn estimators, one file a family."""
+"""The scikit-learn estimators, one module each, with `train` and `submit`.
 
-from dasksvm.estimators.lasvm import LaSVC
+Modules with a leading underscore are what the estimators share. Steps of a solver belong to `dasksvm.solver`.
+"""
+
+from dasksvm.estimators.lasvc import LaSVC
 
 __all__ = ["LaSVC"]

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm import config
-from dasksvm.blas import one_thread
+from dasksvm.config.blas import one_thread
 from dasksvm.data.chunked import is_sparse
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import DaskSource, DatasetSource, Labels, MemoryLabels, MemorySource, Source
-from dasksvm.model import CHUNK_ROWS, KernelModel
-from dasksvm.solver.directions import SNAP
-from dasksvm.solver.features import Ints
+from dasksvm.model.kernel_model import CHUNK_ROWS, KernelModel
+from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import Targets
+from dasksvm.solver.state.direction_search import SNAP
 
 Values = NDArray[np.float64]
 # Rows are judged in blocks of CHUNK_ROWS, of fewer where they are so wide that these would take more than this.

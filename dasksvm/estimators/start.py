@@ -9,9 +9,9 @@ from sklearn.svm import SVC
 from sklearn.utils.validation import check_is_fitted
 
 from dasksvm.data.sources import DatasetSource, Examples, Source
-from dasksvm.estimators.learned import LearnedClassifier
-from dasksvm.sklearnmodel import coefficients_of
-from dasksvm.solver.features import Ints
+from dasksvm.estimators._fitting import LearnedClassifier
+from dasksvm.model.scikit_learn import coefficients_of
+from dasksvm.solver.kernels.features import Ints
 
 Values = NDArray[np.float64]
 # Sums of the two sides that differ by a smaller share are equal but for rounding.

@@ -11,14 +11,14 @@ from zlib import crc32
 from sklearn.base import clone
 
 from dasksvm import config
-from dasksvm.callbacks import Watcher
+from dasksvm.data.paths import local
 from dasksvm.data.sources import DatasetSource, Examples
-from dasksvm.estimators.learned import LearnedClassifier
-from dasksvm.model import KernelModel
-from dasksvm.paths import local
-from dasksvm.snapshots import Checkpoint, Pace, defined_by
-from dasksvm.solver.settings import Settings
-from dasksvm.timings import Timings
+from dasksvm.estimators._fitting import LearnedClassifier
+from dasksvm.model.kernel_model import KernelModel
+from dasksvm.solver.engine.settings import Settings
+from dasksvm.training.callbacks import Watcher
+from dasksvm.training.snapshots import Checkpoint, Pace, defined_by
+from dasksvm.training.timings import Timings
 
 
 @dataclass(frozen=True)

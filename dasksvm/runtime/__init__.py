@@ -1,10 +1,13 @@
-"""Training on a Dask cluster: the one package that imports distributed."""
+"""Training on a Dask cluster: driver, coordinator, workers and jobs. The only package that imports distributed.
+
+What is computed, and in which order, is the learner's; this package decides where, and survives what is lost.
+"""
 
 from dasksvm.runtime.cluster import SchedulerLost, WorkersLost, local_cluster, workers_of
-from dasksvm.runtime.driver import JobCancelled
-from dasksvm.runtime.job import Job, JobLost, JobStatus, UnknownJob, check_name, jobs, launch
-from dasksvm.runtime.line import CoordinatorLost
-from dasksvm.runtime.train import connected, opened, run
+from dasksvm.runtime.coordinator_client import CoordinatorLost
+from dasksvm.runtime.driver import connected, opened, run
+from dasksvm.runtime.jobs.driver import JobCancelled
+from dasksvm.runtime.jobs.job import Job, JobLost, JobStatus, UnknownJob, check_name, launch
 
 __all__ = [
     "CoordinatorLost",
@@ -17,7 +20,6 @@ __all__ = [
     "WorkersLost",
     "check_name",
     "connected",
-    "jobs",
     "launch",
     "local_cluster",
     "opened",

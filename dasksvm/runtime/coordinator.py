@@ -18,21 +18,21 @@ from weakref import finalize
 
 from distributed import get_worker
 
-from dasksvm.blas import one_thread
+from dasksvm.config.blas import one_thread
 from dasksvm.data.sources import DaskSource, Examples
-from dasksvm.local import beside, with_helper
-from dasksvm.runtime.dispatch import Dispatch
-from dasksvm.runtime.memory import nearly_full
-from dasksvm.runtime.replica import RUNNING
-from dasksvm.runtime.wire import Begun, Introduction, Options, Order, Orders, Post, Report, Turn
-from dasksvm.snapshots import Checkpoint, Memo, Snapshots
-from dasksvm.solver.features import Features
-from dasksvm.solver.intermediate import Finished, copying, is_due
-from dasksvm.solver.learner import Learner
+from dasksvm.runtime.member_cache import RUNNING
+from dasksvm.runtime.memory_limits import nearly_full
+from dasksvm.runtime.protocol import Begun, Introduction, Options, Order, Orders, Post, Report, Turn
+from dasksvm.runtime.task_queue import Dispatch
+from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.preview import Finished, copying, is_due
+from dasksvm.solver.engine.tiles import Map, member_rows
+from dasksvm.solver.kernels.features import Features
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, RowsPlan, ScorePlan
-from dasksvm.solver.tiles import Map, member_rows
-from dasksvm.timings import Timings
+from dasksvm.training.local_executor import beside, with_helper
+from dasksvm.training.snapshots import Checkpoint, Memo, Snapshots
+from dasksvm.training.timings import Timings
 
 # Multiply-adds of a tile that take about 25 ms: a task should not be smaller, or its own cost shows.
 TASK_WORK = 3e9

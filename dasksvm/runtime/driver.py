@@ -1,188 +1,316 @@
-"""The driver of a detached job: one task that ticks a run, as a client would, and tells of it on the scheduler.
+"""Training on a cluster: place the coordinator, tick it, survive losses."""
 
-What is known of a job is there: its record, in the scheduler's metadata, the events of its topic, and its future, which a
-variable keeps. A driver whose worker is lost is started again elsewhere, by Dask.
-"""
-
+import asyncio
+import json
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from time import monotonic
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from time import perf_counter
 from typing import Any
+from uuid import uuid4
 
-from distributed import Client, get_client, get_worker, secede
+from distributed import Client, Security
+from distributed.client import ClosedClientError
+from distributed.comm import connect
 
-from dasksvm.runtime.attending import Attendant, attendant
-from dasksvm.runtime.cluster import ask_scheduler
-from dasksvm.solver.messages import Progress
+from dasksvm.data.sources import Examples
+from dasksvm.runtime.cluster import SchedulerLost, SchedulerSilent, WorkersLost, local_cluster
+from dasksvm.runtime.coordinator_client import Arriving, CoordinatorLost, Line, Silent
+from dasksvm.runtime.placement import place
+from dasksvm.runtime.protocol import Begun, Report, Turn
+from dasksvm.runtime.run_hooks import attendant
+from dasksvm.runtime.worker_health import TileWorkers
+from dasksvm.solver.engine import learner_state
+from dasksvm.solver.engine.learner import Learner
+from dasksvm.training.callbacks import Watcher
+from dasksvm.training.local_executor import Looks
+from dasksvm.training.snapshots import Checkpoint, Memo
+from dasksvm.training.timings import Timings
 
 logger = logging.getLogger("dasksvm")
-RECORDS = "dasksvm-jobs"
-# Seconds between two looks whether the job is cancelled, and between two events; of a long run the latter come more slowly,
-# so that the thousand that the scheduler keeps of a topic reach further back.
-LOOK, SLOWEST = 0.5, 5.0
-# Seconds that the scheduler has for what the job can do without.
-ANSWER = 30.0
-Event = dict[str, Any]
-# Gives the bytes of a model file, and whether the run was ended early.
-Work = Callable[["Driver"], tuple[bytes, bool]]
+TICK = 0.25
+CLOSE_TIMEOUT = 5.0
+RESTART_TIMEOUT = 10.0
+# Coordinators that may be lost in a row without a result that is new.
+COORDINATORS = 8
+# A TypeError is what distributed has for tls:// without certificates.
+NOT_REACHED = (OSError, RuntimeError, TypeError)
 
 
-class JobCancelled(RuntimeError):
-    """The job was cancelled."""
+@contextmanager
+def connected(client: Any) -> Iterator[Client | None]:
+    """Give the client that is meant: itself, one for an address, the current one, or none."""
+    if isinstance(client, str):
+        with _reached(client, set_as_default=False) as made:
+            yield made
+    elif client is not None:
+        yield client
+    else:
+        try:
+            yield Client.current()
+        except ValueError:
+            yield None
 
 
-def name_of(id: str) -> str:
-    """Name the topic of a job; its future, and the variable that keeps it, are called so too."""
-    return f"dasksvm-job-{id}"
+@contextmanager
+def opened(
+    workers: int, scheduler: str | None, scheduler_file: str | None, timeout: float | None = None
+) -> Iterator[Client | None]:
+    """Open a client for the command line: of a running cluster, of new workers on this machine, or none.
+
+    Parameters
+    ----------
+    workers : int
+        Processes to start when there is no scheduler to go to; with 0 there is no cluster.
+    scheduler, scheduler_file : str, optional
+        Address, or file with the address, of a running cluster's scheduler.
+    timeout : float, optional
+        Seconds to wait for that scheduler; `distributed.comm.timeouts.connect` if not given.
+    """
+    if scheduler is not None or scheduler_file is not None:
+        options: dict[str, Any] = {"scheduler_file": scheduler_file}
+        if timeout is not None:
+            _knock(scheduler or _address_in(str(scheduler_file)), timeout)
+            options["timeout"] = timeout
+        with _reached(scheduler, **options) as client:
+            yield client
+    elif workers:
+        with local_cluster(workers) as cluster, _Client(cluster, direct_to_workers=True) as client:
+            yield client
+    else:
+        yield None
 
 
-def drive(id: str, work: Work) -> bytes:
-    """Be the task of a job: give the model, as the bytes of its file."""
-    secede()
-    driver = Driver(get_client(), id)
+class _Client(Client):  # type: ignore[misc]
+    """A client of which nothing is left where its scheduler cannot be reached.
+
+    One of Dask's keeps its event loop then, and may be closed by the garbage collector much later. Where that strikes while the
+    same thread starts or stops the loop of another client, it waits for ever for a lock that its own thread holds.
+    """
+
+    def start(self, **options: Any) -> None:
+        """Connect to the scheduler."""
+        try:
+            super().start(**options)
+        except BaseException:
+            self.close()  # does nothing where Dask has closed it, but not its loop
+            if self._loop_runner.is_started():
+                self._loop_runner.stop()
+            raise
+
+
+def _reached(address: str | None, **options: Any) -> Client:
     try:
-        with driver.attending():
-            content, stopped = work(driver)
-    except Exception as error:
-        how = "cancelled" if isinstance(error, JobCancelled) else "failed"
-        driver.end(how)
-        raise
-    driver.end("stopped" if stopped else "done")
-    return content
+        return _Client(address, direct_to_workers=True, **options)
+    except NOT_REACHED as error:
+        raise ConnectionError(f"the scheduler was not reached: {error}") from error
 
 
-class Driver(Attendant):
-    """One delivery of the task of a job; a watcher of its run, and its attendant.
+def _knock(address: str, timeout: float) -> None:
+    """Raise ConnectionError where no scheduler answers in time; a client would wait for a frozen one for ever."""
+
+    async def shake_hands() -> None:
+        comm = await connect(address, timeout=timeout, **Security().get_connection_args("client"))
+        comm.abort()
+
+    try:
+        asyncio.run(asyncio.wait_for(shake_hands(), timeout))
+    except TimeoutError as error:
+        raise ConnectionError(f"the scheduler was not reached: {address} gave no answer in {timeout:g} s.") from error
+    except NOT_REACHED as error:
+        raise ConnectionError(f"the scheduler was not reached: {error}") from error
+
+
+def _address_in(scheduler_file: str) -> str:
+    try:
+        return str(json.loads(Path(scheduler_file).read_text())["address"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{scheduler_file} has no address of a scheduler.") from error
+
+
+def run(
+    client: Client,
+    learner: Learner,
+    examples: Examples,
+    watch: Watcher,
+    looks: Looks,
+    checkpoint: Checkpoint | None = None,
+) -> tuple[Learner, Timings]:
+    """Run a learner that has been fed on a cluster.
 
     Parameters
     ----------
     client : Client
-    id : str
+    learner : Learner
+    examples : Examples
+    watch, looks : callable, and Looks
+        As for `LocalExecutor.run`.
+    checkpoint : Checkpoint, optional
+        Where the run is kept, and goes on from: here, and when its coordinator is lost.
 
-    Attributes
-    ----------
-    again : bool
-        Whether a run of this job has begun before: what is in its checkpoint is its own.
-    outcome : str or None
-        How an earlier delivery ended, if one did: "done" or "stopped", and its result was lost with its worker; or "failed" or
-        "cancelled".
+    Returns
+    -------
+    learner : Learner
+        Where the run ended, without kernel rows.
+    timings : Timings
     """
-
-    def __init__(self, client: Client, id: str) -> None:
-        self.client, self.id = client, id
-        events = [event for _, event in ask_scheduler(client, "events", topic=name_of(id))]
-        self.again = bool(self._record().get("begun"))
-        self.outcome = next((event["how"] for event in reversed(events) if event["kind"] == "ended"), None)
-        self._furthest = max((event["steps"] for event in events if event["kind"] == "progress"), default=0)
-        self._number = events[-1]["number"] if events else 0
-        self._begun = False
-        self._trusted = not events
-        self._look_at = 0.0
-        self._newest: tuple[Progress, float] | None = None
-        self._told: tuple[float, float, int] | None = None
-        self.log("started", worker=get_worker().address)
-
-    def describe(self, **facts: Any) -> None:
-        """Add to what the job is; a record that was forgotten stays so."""
-        self._heed()
-        for name, value in facts.items():
-            ask_scheduler(self.client, "set_metadata", keys=[RECORDS, self.id, "about", name], value=value)
-
-    def log(self, kind: str, **facts: Any) -> None:
-        """Add an event; it has arrived when this returns."""
-        self._number += 1
-        event = {"kind": kind, "number": self._number, **facts}
-        ask_scheduler(self.client, "log_event", topic=name_of(self.id), msg=event)
-
-    @contextmanager
-    def attending(self) -> Iterator[None]:
-        """Attend the runs of this thread."""
-        token = attendant.set(self)
+    audience = _Audience(watch, looks, learner.applied)
+    name, address = uuid4().hex[:8], client.scheduler.address
+    before = learner_state.state(learner)
+    lost_in_a_row, told = 0, audience.told
+    avoid: set[str] = set()
+    for attempt in count():
         try:
-            yield
-        finally:
-            attendant.reset(token)
-
-    def heed(self, begun: bool) -> None:
-        """End the run if the job is cancelled; record, before there can be a snapshot, that it has begun."""
-        now = monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK
-            self._heed()
-        if begun and not self._begun:
-            self._begun = True
-            ask_scheduler(self.client, "set_metadata", keys=[RECORDS, self.id, "begun"], value=True)
-
-    def note(self, text: str) -> None:
-        """Add an event of a warning, for whoever attaches."""
-        logger.warning(text)
-        self.log("warning", text=text)
-
-    warn = note
-
-    def __call__(self, progress: Progress, seconds: float) -> bool:
-        """Tell of the progress, if the last time is long enough ago."""
-        self._newest = progress, seconds
-        if self._told is None or monotonic() - self._told[0] >= max(LOOK, min(seconds / 100, SLOWEST)):
-            self._tell()
-        if not self._trusted and progress.steps > self._furthest:
-            self._trusted = True
-            self._forgive()
-        return False
-
-    def end(self, how: str) -> None:
-        """Tell of the last progress, and how the job ended."""
-        if self._newest is not None:
-            self._tell()
-        self.log("ended", how=how)
-
-    def _tell(self) -> None:
-        assert self._newest is not None
-        progress, seconds = self._newest
-        _, before, seen = self._told or (0.0, seconds, 0)
-        rate = (progress.seen - seen) / (seconds - before) if seconds > before else 0.0
-        self.log("progress", **_plain(progress), rows_per_second=rate, seconds=seconds)
-        self._newest, self._told = None, (monotonic(), seconds, progress.seen)
-
-    def _heed(self) -> None:
-        if self._record().get("cancelled", False):
-            raise JobCancelled(f"the job {self.id} was cancelled.")
-
-    def _record(self) -> dict[str, Any]:
-        """Read the record; of a job that was forgotten as that of a cancelled one."""
-        keys = [RECORDS, self.id]
-        found: dict[str, Any] | None = ask_scheduler(self.client, "get_metadata", keys=keys, default=None)
-        return {"cancelled": True} if found is None else found
-
-    def _forgive(self) -> None:
-        """Count the losses of this task's workers from zero: it came further than ever before, so it is not what ends them.
-
-        Else Dask gives up a task whose workers were lost more than `allowed-failures` times, however long it has run.
-        """
-        key = name_of(self.id)
-
-        # Defined here, it goes by value: a scheduler need not have this package.
-        def forgive(dask_scheduler: Any) -> None:
-            if key in dask_scheduler.tasks:
-                dask_scheduler.tasks[key].suspicious = 0
-
-        try:
-            self.client.run_on_scheduler(forgive, callback_timeout=ANSWER)
-        except Exception as error:  # the scheduler may forbid it
-            logger.warning("the job %s will not survive many more lost workers: %s", self.id, error)
+            fresh = learner if attempt == 0 else learner_state.restore(learner.settings, before)
+            ended, timings = _attempt(client, f"{name}-{attempt}", fresh, examples, audience, checkpoint, avoid)
+            return ended, replace(timings, seconds=audience.seconds())
+        except WorkersLost as lost:
+            raise WorkersLost(f"{lost} {_resumption(checkpoint)}") from lost
+        except SchedulerSilent as lost:
+            raise SchedulerSilent(f"{lost} {_resumption(checkpoint)}") from lost
+        except (SchedulerLost, ClosedClientError) as lost:
+            raise _without(address, checkpoint) from lost
+        except CoordinatorLost as lost:
+            lost_in_a_row = 1 if audience.told > told else lost_in_a_row + 1
+            told = audience.told
+            if client.status != "running":
+                raise _without(address, checkpoint) from lost
+            if lost_in_a_row == COORDINATORS:
+                raise
+            attendant.get().note(f"run {name} lost its coordinator and begins again: {lost}")
+            if isinstance(lost, Silent):
+                avoid |= _restarted(client, lost.address) if lost.started else {lost.address}
+            if checkpoint is not None and audience.begun:
+                checkpoint = replace(checkpoint, resume=True)
+    raise AssertionError
 
 
-def _plain(progress: Progress) -> dict[str, Any]:
-    """Give a progress as numbers; of several problems the largest δ and the sum of the dual objectives."""
-    return {
-        "phase": progress.phase,
-        "epoch": int(progress.epoch),
-        "seen": int(progress.seen),
-        "members": int(progress.members),
-        "steps": int(progress.steps),
-        "measure": progress.measure,
-        progress.measure: float(progress.delta.max()),
-        "dual": float(progress.dual.sum()),
-        "evaluations": int(progress.evaluations),
-    }
+def _without(address: str, checkpoint: Checkpoint | None) -> SchedulerLost:
+    return SchedulerLost(f"the scheduler {address} is lost. {_resumption(checkpoint)}")
+
+
+def _resumption(checkpoint: Checkpoint | None) -> str:
+    """Tell how a run that ends with an error of the cluster is taken up again."""
+    if checkpoint is None:
+        return "The run kept no snapshots (checkpoint=, --checkpoint): it has to be started again."
+    return (
+        f"The run can be resumed from {checkpoint.folder}, on this cluster or another: give the same checkpoint and "
+        "resume=True (--resume)."
+    )
+
+
+class _Audience:
+    """Tells the watcher what happened, once: a coordinator that begins again makes the same steps."""
+
+    def __init__(self, watch: Watcher, looks: Looks, applied: int) -> None:
+        self._watch = watch
+        self._looks = looks
+        self._start = perf_counter()
+        self.told = self._at = applied
+        self._shown = 0
+        self._judged: list[bool] = []
+        self.begun = False
+        # Results after which the learner was asked to stop: a coordinator that begins again stops there too.
+        self.stop: int | None = None
+
+    @property
+    def every(self) -> tuple[int, ...]:
+        return self._looks.every
+
+    def seconds(self) -> float:
+        return perf_counter() - self._start
+
+    def memo(self) -> Memo | None:
+        """Give what is kept with a snapshot; nothing while a new coordinator makes steps that have been told: it is behind."""
+        if self._at < self.told or self._shown < len(self._judged):
+            return None
+        return Memo(self._looks.entries, self._shown, self.seconds())
+
+    def begin(self, begun: Begun) -> None:
+        self._at, self._shown = begun.applied, 0 if begun.memo is None else begun.memo.shown
+        if not self.begun and begun.memo is not None:
+            self._looks.resume(begun.memo.entries)
+            self._start -= begun.memo.seconds
+            self.told, self._judged = begun.applied, [False] * self._shown
+        self.begun = True
+
+    def tell(self, report: Report) -> None:
+        stop = False
+        for progress in report.entries:
+            self._at += 1
+            if self._at > self.told:
+                self.told = self._at
+                stop |= self._watch(progress, self.seconds())
+        if report.finished is not None:
+            if self._shown == len(self._judged):
+                before = perf_counter()
+                self._judged.append(self._looks.look(report.finished, self.seconds()))
+                self._start += perf_counter() - before
+            self._start += report.finishing
+            stop |= self._judged[self._shown]
+            self._shown += 1
+        if stop and self.stop is None:
+            self.stop = self._at
+
+
+def _attempt(
+    client: Client,
+    name: str,
+    learner: Learner,
+    examples: Examples,
+    audience: _Audience,
+    checkpoint: Checkpoint | None,
+    avoid: set[str],
+) -> tuple[Learner, Timings]:
+    """Run a learner under one coordinator."""
+    attending = attendant.get()
+    future, address = place(client, name, learner, examples, copies=bool(audience.every), avoid=avoid)
+    line = Line(client, future, address)
+    tile_workers = TileWorkers(client, name, address)
+    try:
+        line.coordinator = line.answer(lambda: Arriving(client, future))
+        begun: Begun = line.ask("begin", learner, examples, audience.every, checkpoint)
+        if begun.error is not None:
+            raise begun.error
+        for text in begun.warnings:
+            attending.warn(text)
+        audience.begin(begun)
+        keep = False
+        for number in count():
+            attending.heed(begun=True)
+            memo = audience.memo() if keep and checkpoint is not None else None
+            turn = Turn(number, TICK, audience.seconds(), audience.stop, memo)
+            report: Report = line.ask("advance", turn)
+            audience.tell(report)
+            keep = report.due or (audience.stop is not None and not report.stopped)
+            if report.warning is not None:
+                attending.warn(report.warning)
+            if report.error is not None:
+                raise report.error
+            if report.done:
+                return line.ask("conclude"), report.timings
+            tile_workers.watch(report.waiting)
+        raise AssertionError
+    except CoordinatorLost:
+        line.coordinator = None  # a call to close it would be waited for in vain
+        raise
+    finally:
+        if line.coordinator is not None:
+            with suppress(Exception):
+                line.coordinator.close().result(timeout=CLOSE_TIMEOUT)
+        # A release would wait for the garbage collector: the proxy is part of a cycle.
+        with suppress(ClosedClientError):
+            client.cancel(future, force=True)
+
+
+def _restarted(client: Client, address: str) -> set[str]:
+    """Restart a worker that is stuck; one that cannot be restarted is to be avoided."""
+    try:
+        client.restart_workers([address], timeout=RESTART_TIMEOUT)
+    except Exception as error:  # whatever it is, there may be other workers
+        logger.warning("the worker %s could not be restarted: %s", address, error)
+        return {address}
+    return set()

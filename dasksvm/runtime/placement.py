@@ -8,12 +8,12 @@ from distributed import Client, Future, Worker
 
 from dasksvm import config
 from dasksvm.data.sources import Examples
-from dasksvm.runtime.attending import attendant
 from dasksvm.runtime.cluster import COMPUTE, COORDINATOR, TELL_AFTER, WorkersLost, workers_of
 from dasksvm.runtime.coordinator import Coordinator
-from dasksvm.runtime.memory import check
-from dasksvm.runtime.wire import Options
-from dasksvm.solver.learner import Learner
+from dasksvm.runtime.memory_limits import check
+from dasksvm.runtime.protocol import Options
+from dasksvm.runtime.run_hooks import attendant
+from dasksvm.solver.engine.learner import Learner
 
 POLL = 0.1
 # A worker that does not answer for so long is not chosen.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.features import Features, Floats, Ints, frozen
+from dasksvm.solver.kernels.features import Features, Floats, Ints, frozen
 from dasksvm.solver.multiclass.structure import Machine
 
 

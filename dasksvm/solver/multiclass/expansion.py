@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.cache import PAGE
-from dasksvm.solver.expansion import Expansion
-from dasksvm.solver.features import Ints
-from dasksvm.solver.kernels import Kernel
+from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import CandidateBatch, View
 from dasksvm.solver.multiclass.moves import loads
 from dasksvm.solver.multiclass.structure import Machine, coefficients, gradients
-from dasksvm.solver.multiclass.working import empty_working, evict, settle, vacate, widened
+from dasksvm.solver.multiclass.working_arrays import empty_working, evict, settle, vacate, widened
+from dasksvm.solver.state.expansion import Expansion
+from dasksvm.solver.state.row_cache import PAGE
 
 Values = NDArray[np.float64]
 

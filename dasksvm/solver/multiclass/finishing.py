@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.cache import PAGE
-from dasksvm.solver.features import Floats, Ints
-from dasksvm.solver.finishing import Stall, present_rows
 from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.lasvm.finishing import Stall, present_rows
 from dasksvm.solver.multiclass.block import solve_block
 from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.moves import loads
 from dasksvm.solver.multiclass.scan import violation
 from dasksvm.solver.multiclass.structure import coefficients, dual, gradients
+from dasksvm.solver.state.row_cache import PAGE
 
 WORKING_SET = 256
 INNER_SHARE = 0.3

@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dasksvm.solver.directions import LEAST_CURVATURE
 from dasksvm.solver.jit import njit
 from dasksvm.solver.multiclass.scan import where
 from dasksvm.solver.multiclass.structure import coupling
+from dasksvm.solver.state.direction_search import LEAST_CURVATURE
 
 # Below it a determinant in float32, relative to Q_ii Q_jj, is rounding.
 FLAT32 = np.float32(1e-6)

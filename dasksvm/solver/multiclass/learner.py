@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.algorithm import Outcome
-from dasksvm.solver.batch import Batch
-from dasksvm.solver.expansion import Expansion
-from dasksvm.solver.learner import Learner
+from dasksvm.solver.engine.algorithm import Outcome
+from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.engine.tiles import excess
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.finishing import Blocks
 from dasksvm.solver.multiclass.online import Schedule, process
 from dasksvm.solver.multiclass.schedule import initial_gains, seeded
 from dasksvm.solver.multiclass.structure import coefficients
-from dasksvm.solver.settings import Settings
-from dasksvm.solver.tiles import excess
+from dasksvm.solver.state.batch import Batch
+from dasksvm.solver.state.expansion import Expansion
 
 # Patterns that the batch solver takes in before it solves, and how far before it takes in more.
 LEAST_HELD, COARSE = 4096, 0.3

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from dasksvm.solver.directions import snapped
 from dasksvm.solver.jit import njit
 from dasksvm.solver.multiclass.pairs import increase, solve_box, solve_one, solve_simplex
 from dasksvm.solver.multiclass.structure import coupling, nu
+from dasksvm.solver.state.direction_search import snapped
 
 
 @njit()

@@ -7,21 +7,6 @@ runs in the same way, with its own three steps.
 
 from typing import Any, NamedTuple
 
-from dasksvm.solver.batch import (
-    CANDIDATE,
-    DONE,
-    ENTERED,
-    MISSING,
-    PLACE,
-    REPEAT,
-    ROW_MISSING,
-    SEEN,
-    STAGE,
-    STEPS,
-    Batch,
-    usable,
-)
-from dasksvm.solver.expansion import Expansion
 from dasksvm.solver.jit import njit
 from dasksvm.solver.multiclass.schedule import draw, multiplier, next_adaptive, next_fixed, record
 from dasksvm.solver.multiclass.steps import (
@@ -38,7 +23,22 @@ from dasksvm.solver.multiclass.steps import (
     selection_cost,
 )
 from dasksvm.solver.multiclass.structure import Machine
-from dasksvm.solver.multiclass.working import evict, insert, random_member
+from dasksvm.solver.multiclass.working_arrays import evict, insert, random_member
+from dasksvm.solver.state.batch import (
+    CANDIDATE,
+    DONE,
+    ENTERED,
+    MISSING,
+    PLACE,
+    REPEAT,
+    ROW_MISSING,
+    SEEN,
+    STAGE,
+    STEPS,
+    Batch,
+    usable,
+)
+from dasksvm.solver.state.expansion import Expansion
 
 NEW, OLD = 0, 1
 # What a kernel value costs in values touched, a multiply-add counting a quarter: for each feature and class, and beside them.

@@ -6,8 +6,8 @@ as 1e-12. Where Q is not positive semi-definite the step found may not be the be
 
 from typing import Any
 
-from dasksvm.solver.directions import LEAST_CURVATURE
 from dasksvm.solver.jit import njit
+from dasksvm.solver.state.direction_search import LEAST_CURVATURE
 
 FLAT = 1e-12
 

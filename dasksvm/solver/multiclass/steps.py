@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dasksvm.solver.batch import block_ends, kernel_value, row_part
-from dasksvm.solver.cache import PAGE
 from dasksvm.solver.jit import njit
 from dasksvm.solver.multiclass.gains import First, best_partner
 from dasksvm.solver.multiclass.moves import move_pair, set_alpha, shift
@@ -30,7 +28,9 @@ from dasksvm.solver.multiclass.scan import (
     where,
 )
 from dasksvm.solver.multiclass.structure import coupling
-from dasksvm.solver.multiclass.working import may_fall, may_rise, random_member
+from dasksvm.solver.multiclass.working_arrays import may_fall, may_rise, random_member
+from dasksvm.solver.state.batch import block_ends, kernel_value, row_part
+from dasksvm.solver.state.row_cache import PAGE
 
 # Step kinds, and strategies of choosing.
 TWO_NEWS, TWO_OLD, TWO_OLD_SUPPORTS, ONE_OLD_ONE_NEW = range(4)

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.features import Ints
 from dasksvm.solver.jit import njit
-from dasksvm.solver.names import look_up
+from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.registry import look_up
 
 Values = NDArray[np.float64]
 

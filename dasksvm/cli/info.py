@@ -1,0 +1,25 @@
+"""`dasksvm info`."""
+
+from pathlib import Path
+
+import click
+
+from dasksvm.cli.options import LocalPath, as_json
+from dasksvm.cli.output import data_facts, echo_json, model_facts, tell_data, tell_model
+
+
+@click.command()
+@click.argument("path", type=LocalPath(exists=True))
+@as_json
+def info(path: str, as_json: bool) -> None:
+    """Say what a data set or a model is."""
+    from dasksvm import Dataset, load
+
+    is_data = Path(path).is_dir()
+    facts = data_facts(Dataset.open(path)) if is_data else model_facts(load(path), path)
+    if as_json:
+        echo_json(facts)
+    elif is_data:
+        tell_data(facts)
+    else:
+        tell_model(facts)

@@ -1,0 +1,104 @@
+"""The command line: the group of commands, how errors are told, exit codes.
+
+0: done. 2: usage. 3: a budget ended a training early. 4: failed. 130: interrupted. 143: terminated. A training with --checkpoint
+writes a last snapshot before either of the last two.
+"""
+
+import select
+import sys
+import traceback
+import warnings
+from concurrent.futures import CancelledError
+from typing import Any
+
+import click
+
+from dasksvm import __version__
+from dasksvm.cli.info import info
+from dasksvm.cli.ingest import ingest
+from dasksvm.cli.jobs import attach, cancel, fetch, status, submit
+from dasksvm.cli.label import label
+from dasksvm.cli.options import FAILED, INTERRUPTED
+from dasksvm.cli.output import echo_warning, in_one_line
+from dasksvm.cli.predict import evaluate, predict
+from dasksvm.cli.quickstart import quickstart
+from dasksvm.cli.train import train
+
+# What bad input, a full disk or a lost cluster raises; anything else is a bug.
+EXPECTED = (ValueError, OSError, RuntimeError, ImportError, MemoryError, CancelledError)
+VERBOSE = "dasksvm.verbose"
+
+
+def _note(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[VERBOSE] = True
+
+
+def verbosity() -> click.Option:
+    """Make the option -v, which may stand before the command and after it."""
+    told = "Show where an error came from."
+    return click.Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=_note, help=told)
+
+
+class OneLine(click.Group):
+    """Commands whose errors and warnings are one line on standard error."""
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command, with the option -v."""
+        cmd.params.append(verbosity())
+        super().add_command(cmd, name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        with warnings.catch_warnings():
+            warnings.showwarning = echo_warning  # type: ignore[assignment]
+            try:
+                return super().invoke(ctx)
+            except (click.ClickException, click.exceptions.Exit):
+                raise
+            except (KeyboardInterrupt, click.Abort):
+                click.echo("dasksvm: interrupted", err=True)
+                ctx.exit(INTERRUPTED)
+            except Exception as error:
+                if isinstance(error, BrokenPipeError) and _unheard():
+                    raise
+                if VERBOSE in ctx.meta:
+                    traceback.print_exc()
+                click.echo(f"dasksvm: {_told(error)}", err=True)
+                ctx.exit(FAILED)
+
+
+def _unheard() -> bool:
+    """Tell whether nobody reads what is said any more; click then ends quietly."""
+    readers = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        readers.register(stream, 0)
+    return any(event & select.POLLERR for _, event in readers.poll(0))
+
+
+def _told(error: Exception) -> str:
+    name, said = type(error).__name__, in_one_line(str(error))
+    if isinstance(error, MemoryError):
+        return f"out of memory: {said}" if said else "out of memory"
+    if isinstance(error, EXPECTED):
+        return said or name
+    if type(error).__module__.partition(".")[0] in ("dask", "distributed"):
+        return f"{name}: {said}"
+    return f"{name}: {said} (this should not happen; -v shows where it came from)"
+
+
+@click.group("svm", cls=OneLine, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="dasksvm")
+def main() -> None:
+    """Kernel support vector machines for data larger than one machine's memory."""
+
+
+main.params.append(verbosity())
+for command in (
+    *(quickstart, ingest, info, train, predict, evaluate, label),
+    *(submit, status, attach, cancel, fetch),
+):
+    main.add_command(command)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""`dasksvm predict` and `dasksvm evaluate`."""
+
+import time
+from typing import Any
+
+import click
+
+from dasksvm.cli.options import LocalPath, as_json, cluster_options, connected, data_set
+from dasksvm.cli.output import Bars, echo_json, error_facts, tell_errors
+
+
+@click.command()
+@click.argument("data", type=LocalPath(exists=True, file_okay=False))
+@click.argument("model", type=LocalPath(exists=True, dir_okay=False))
+@click.argument("out", type=LocalPath())
+@cluster_options
+@as_json
+def predict(
+    data: str,
+    model: str,
+    out: str,
+    workers: int | None,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    as_json: bool,
+) -> None:
+    """Write what MODEL predicts for every row of DATA to OUT: a new .csv or .parquet file, or a new .zarr group.
+
+    Columns: the row in the source, the label, the decision values. The rows are in the order of the source as far as memory
+    allows, else as DATA has them; what is said at the end tells which.
+    """
+    from dasksvm import load
+    from dasksvm.model.prediction_files import SUFFIXES, write
+
+    if not out.endswith(SUFFIXES):
+        raise click.UsageError(f"OUT must end with {', '.join(SUFFIXES)}. Got {out!r} instead.")
+    found, trained = data_set(data), load(model)
+    start = time.perf_counter()
+    with connected(workers, scheduler, scheduler_file) as client, Bars() as bars:
+        written = write(trained, found, out, threads=_threads(client), watch=bars)
+    seconds = time.perf_counter() - start
+    order = "source" if written.sorted else "stored"
+    if as_json:
+        about: dict[str, Any] = {"data": data, "model": model, "out": out, "seconds": seconds, "rows": len(found)}
+        echo_json(about | {"order": order, "classes": trained.classes, "counts": written.counts})
+    else:
+        told = "of the source" if written.sorted else f"in which {data} has them"
+        click.echo(f"wrote {out}: {len(found):,} rows in the order {told}, in {seconds:.1f} s")
+
+
+def _threads(client: Any) -> int:
+    """Threads of a cluster; 0 without one."""
+    return 0 if client is None else sum(client.nthreads().values())
+
+
+@click.command()
+@click.argument("data", type=LocalPath(exists=True, file_okay=False))
+@click.argument("model", type=LocalPath(exists=True, dir_okay=False))
+@cluster_options
+@as_json
+def evaluate(
+    data: str, model: str, workers: int | None, scheduler: str | None, scheduler_file: str | None, as_json: bool
+) -> None:
+    """Compare the predictions of MODEL for DATA with its labels."""
+    from dasksvm import load
+
+    found, trained = data_set(data), load(model)
+    with connected(workers, scheduler, scheduler_file) as client, Bars() as bars:
+        facts = error_facts(trained, found, threads=_threads(client), watch=bars)
+    if as_json:
+        echo_json({"data": data, "model": model} | facts)
+    else:
+        tell_errors(facts)

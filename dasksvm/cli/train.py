@@ -1,0 +1,192 @@
+"""`dasksvm train`."""
+
+import os
+import shlex
+import signal
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from dasksvm.cli.options import (
+    ENDED_EARLY,
+    INTERRUPTED,
+    LocalPath,
+    as_json,
+    check_folder,
+    cluster_options,
+    connected,
+    data_set,
+    snapshot_options,
+    snapshots,
+)
+from dasksvm.cli.output import CLEAR, describe, echo_json, run_facts
+from dasksvm.cli.solver_options import estimator_of, solver_options
+
+TERMINATED = 128 + signal.SIGTERM
+# Seconds after which a run that is asked to terminate does so, snapshot or not.
+PATIENCE = 20.0
+ARGUMENTS = "dasksvm.arguments"
+
+
+class Repeatable(click.Command):
+    """A command that can say how it was called."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments as they were given."""
+        ctx.meta[ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
+
+def resuming(ctx: click.Context) -> str:
+    """Give the command that goes on where this one ends."""
+    given = ctx.meta[ARGUMENTS]
+    return shlex.join([*ctx.command_path.split(), *given, *([] if "--resume" in given else ["--resume"])])
+
+
+class Ending:
+    """A callback that ends a run by SIGTERM or Ctrl-C, as soon as a snapshot of it is written.
+
+    A second Ctrl-C ends this process at once.
+
+    Parameters
+    ----------
+    folder : str
+        Of the snapshots.
+    command : str
+        Which goes on from them.
+    """
+
+    def __init__(self, folder: str, command: str) -> None:
+        self.folder = Path(folder)
+        self.command = command
+        self._code: int | None = None
+        self._there: list[tuple[int, int]] | None = None
+
+    def __enter__(self) -> "Ending":
+        handlers = {signal.SIGTERM: self._terminated, signal.SIGALRM: self._waited, signal.SIGINT: self._interrupted}
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            # As in the background of a script, where Ctrl-C is for others.
+            del handlers[signal.SIGINT]
+        self._before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _terminated(self, *_: object) -> None:
+        self._code = TERMINATED
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+
+    def _interrupted(self, *_: object) -> None:
+        self._code = INTERRUPTED
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # Not by `sys.stderr`: this may come while something is written to it, and it refuses to begin anew.
+        with suppress(OSError):
+            os.write(2, b"\ndasksvm: interrupted: writing a last snapshot; Ctrl-C again ends at once\n")
+
+    def _waited(self, *_: object) -> None:
+        self._end(False)
+
+    def _end(self, written: bool) -> NoReturn:
+        told = "terminated" if self._code == TERMINATED else "interrupted"
+        kept = "a last snapshot was written" if written else f"no last snapshot was seen in {self.folder}"
+        self._say(f"{told}: {kept}. To go on: {self.command}")
+        # Click's own Exit is a RuntimeError, and those tell a run on a cluster that its coordinator is lost.
+        raise SystemExit(self._code)
+
+    def _say(self, text: str) -> None:
+        clear = CLEAR if sys.stderr.isatty() else ""
+        click.echo(f"{clear}dasksvm: {text}", err=True)
+
+    def _snapshots(self) -> list[tuple[int, int]]:
+        from dasksvm.training.snapshots import snapshots_in
+
+        # The workers' folder may be out of sight here.
+        return snapshots_in(self.folder) if self.folder.is_dir() else []
+
+    def __call__(self, progress: Any, seconds: float) -> bool:
+        """Stop the run, of which a snapshot is written then; end the command when that has been done."""
+        if self._code is None:
+            return False
+        if self._there is None:
+            self._there = self._snapshots()
+            return True
+        if self._snapshots() != self._there:
+            self._end(True)
+        return False
+
+    def conclude(self, stopped: bool) -> None:
+        """End the command where a run has been stopped by a signal, but its last snapshot could not be seen."""
+        if stopped and self._code is not None:
+            self._end(False)
+
+
+@click.command(cls=Repeatable)
+@click.argument("data", type=LocalPath(exists=True, file_okay=False))
+@click.argument("model", type=LocalPath(dir_okay=False))
+@solver_options
+@snapshot_options
+@cluster_options
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+@as_json
+def train(
+    data: str,
+    model: str,
+    checkpoint: str | None,
+    every: float | None,
+    resume: bool,
+    workers: int | None,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train on the data set DATA and write MODEL, which is replaced.
+
+    The exit code is 3 when a budget (--max-time, --max-examples, --max-support) ended the run before it was done; MODEL then is
+    what it came to. With --checkpoint, Ctrl-C and SIGTERM end the run after a last snapshot, without a model, and say how to
+    go on; the exit code is 130 or 143. A second Ctrl-C ends it at once.
+    """
+    from dasksvm import train as run_training
+
+    keeping = snapshots(checkpoint, every, resume)
+    found = data_set(data).needs_labels()
+    check_folder(model)
+    estimator = estimator_of(options, found.classes.tolist()).set_params(verbose=0 if quiet else 1)
+    with connected(workers, scheduler, scheduler_file) as client, _ending(checkpoint) as ending:
+        start = time.perf_counter()
+        callbacks = [] if ending is None else [ending]
+        run = run_training(found, estimator, client=client, callbacks=callbacks, **keeping)
+        if ending is not None:
+            ending.conclude(run.stopped)
+        run.model.save(model)
+        seconds = time.perf_counter() - start
+        if as_json:
+            about = {
+                "solver": options["solver"],
+                "data": data,
+                "model": model,
+                "seconds": seconds,
+                "stopped": run.stopped,
+            }
+            echo_json(about | run_facts(run))
+        else:
+            describe(run.estimator, None, seconds)
+            click.echo(run.timings.told())
+            if run.stopped:
+                click.echo("a budget ended the run early")
+    if run.stopped:
+        click.get_current_context().exit(ENDED_EARLY)
+
+
+def _ending(checkpoint: str | None) -> AbstractContextManager[Ending | None]:
+    if checkpoint is None:
+        return nullcontext()
+    return Ending(checkpoint, resuming(click.get_current_context()))

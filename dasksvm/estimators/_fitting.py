@@ -1,0 +1,362 @@
+"""What every solver of this project shares: a run over a training set, here or on a cluster, and what is published after it."""
+
+import copy
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from dasksvm import config
+from dasksvm.data.coding import Coding
+from dasksvm.data.sources import DatasetSource, Examples, Form, MemorySource, Source, first_of_each_class, moments
+from dasksvm.estimators._base import KernelClassifier
+from dasksvm.estimators.certificate import Question
+from dasksvm.estimators.parameters import Rule, check_parameters
+from dasksvm.estimators.problem import Problem
+from dasksvm.model.kernel_model import KernelModel
+from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.learners import make_learner
+from dasksvm.solver.engine.preview import Finished
+from dasksvm.solver.engine.selection import RandomOrder, Selection
+from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.messages import Progress
+from dasksvm.solver.registry import look_up
+from dasksvm.solver.state.expansion import SEEDS
+from dasksvm.training.callbacks import HeldOut, History, ProgressLines, Shown, TimeBudget, Together, Watcher
+from dasksvm.training.local_executor import LocalExecutor
+from dasksvm.training.snapshots import Checkpoint, Snapshots
+from dasksvm.training.timings import Timings
+
+CONVERGED = 0
+# What can be said of `epochs` in words.
+EPOCHS = {"converged": CONVERGED}
+# Precisions of kernel values.
+DTYPES: dict[str, type[np.floating[Any]]] = {"float32": np.float32, "float64": np.float64}
+# Whether the two-class problems of several classes are those of each pair.
+SHAPES = {"ovr": False, "ovo": True}
+UNLIMITED = 1 << 62
+# From this share of non-zeros on, a dense tile is cheaper than one of CSR members.
+DENSE_SHARE = 0.05
+# Features up to which members are made dense.
+DENSE_WIDTH = 4096
+# What γ can be called, as a function of the number of features and the variance of their values.
+GAMMAS: dict[str, Callable[[int, float], float]] = {
+    "scale": lambda width, variance: 1.0 / (width * variance) if variance > 0 else 1.0,
+    "auto": lambda width, variance: 1.0 / width,
+}
+# What to do about columns on very different scales, in data sets and in arrays.
+STORED = "Write the data set with scale='standard' or 'minmax': the model then carries the map."
+GIVEN = "Scale them, for example by a StandardScaler before the estimator in a Pipeline."
+# Support vectors on which a claim of convergence is checked as they were given.
+CHECKED = 1000
+# Violations are differences of numbers near 1: smaller ones are rounding, which a solver would chase without end.
+LEAST_TOL = 1e-14
+# Called with a learner before it is fed, and with its examples.
+Begin = Callable[[Learner, Examples], None]
+# Says where a run is kept: called with what defines it, and whether its seed does.
+Keeping = Callable[[Settings, Examples, bool], Checkpoint]
+
+
+class LearnedClassifier(KernelClassifier):
+    """Base of the estimators that a learner trains; a subclass has the parameters, their rules and the settings that follow."""
+
+    _parameter_rules: dict[str, Rule]
+    # Examples of each class that a run begins with, before its order.
+    _first = SEEDS
+    client: Any
+
+    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
+        """Make the settings of a run over rows of `width` features, whose values have this variance."""
+        raise NotImplementedError
+
+    def _common(self, width: int, variance: float, epochs: int, problems: int) -> dict[str, Any]:
+        """Of the settings, what all solvers have."""
+        return {
+            "kernel": kernel_of(self, width, variance),
+            "problems": problems,
+            "epochs": epochs,
+            "max_examples": UNLIMITED,
+            "cache_bytes": int(self.cache_size * (1 << 20)),
+            "inflight_bytes": config.bytes_of("inflight-bytes"),
+            "lookahead": int(config.get("lookahead")),
+            "filter": bool(config.get("filter")),
+            "selection": Selection(),
+        }
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train from scratch.
+
+        Parameters
+        ----------
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
+            Dask arrays are computed chunk by chunk; their chunks are visited in random order.
+        y : array of shape (n,)
+            Labels of any type that sorts; None for a data set, which has its own.
+        sample_weight : array of shape (n,), optional
+            Multiplies C.
+
+        Returns
+        -------
+        self
+            The estimator. A fit that fails or is interrupted leaves it unfitted.
+        """
+        self._fit(X, y, sample_weight, ())
+        return self
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        callbacks: Sequence[Watcher],
+        begin: Begin | None = None,
+        keeping: Keeping | None = None,
+    ) -> tuple[Timings, bool]:
+        """Train from scratch, or from where `begin` puts the learner, or from snapshots, watched by callbacks.
+
+        Return where the time went, and whether the run was ended early.
+        """
+        self._forget()
+        try:
+            check_parameters(self, self._parameter_rules)
+            problem = self._problem(X, y, sample_weight, reset=True)
+            coding = self._coding(problem)
+            learner, examples, history, timings = self._learn(problem, coding, callbacks, begin, keeping)
+            self._publish(learner, examples, history)
+            self._warn_of_shortfall(learner, examples)
+        except BaseException:
+            self._forget()
+            raise
+        self._keep(learner, examples)
+        return timings, learner.ended_early()
+
+    def _keep(self, learner: Learner, examples: Examples) -> None:
+        """Keep what a later call goes on from."""
+
+    def _learn(
+        self,
+        problem: Problem,
+        coding: Coding,
+        callbacks: Sequence[Watcher],
+        begin: Begin | None = None,
+        keeping: Keeping | None = None,
+    ) -> tuple[Learner, Examples, list[dict[str, Any]], Timings]:
+        """Make all passes over a problem."""
+        epochs = self._passes()
+        learner, examples, seed = self._prepare(problem, coding, epochs)
+        if begin is not None:
+            begin(learner, examples)
+        order = RandomOrder(examples.source.chunks, seed)
+        learner.feed(order, first_of_each_class(order, examples, self._first))
+        learner, history, timings = self._run(learner, examples, callbacks, keeping)
+        return learner, examples, history, timings
+
+    def _warn_of_shortfall(self, learner: Learner, examples: Examples) -> None:
+        """Warn where a run that was to end at the optimum did not reach `tol`; after the model is published."""
+        if learner.converged and self.dtype != "float64":
+            self._check_support_vectors(learner, examples)
+        learner.converged = learner.converged and bool(learner.violation.max() <= self.tol)
+        shortfall = None if learner.converged or learner.stopped else self._shortfall(learner)
+        if shortfall is not None:
+            warnings.warn(f"{type(self).__name__} {shortfall}", ConvergenceWarning, stacklevel=4)
+
+    def _check_support_vectors(self, learner: Learner, examples: Examples) -> None:
+        """Check a claim of convergence on support vectors as they were given.
+
+        The learner has checked it in float64, but on features that are rounded to float32. With large coefficients that
+        alone may move decision values by more than `tol`, as these rows then show.
+        """
+        _, _, rows, _ = learner.solution()
+        if len(rows) == 0:
+            return
+        some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), CHECKED)).astype(np.int64))
+        alpha, judge = self._judge()
+        question = Question(self.model_, examples.coding, judge, self.support_, alpha, 0)
+        ids = rows[some] - examples.base
+        found = question.ask(self.support_vectors_[some], self.support_[some], examples.columns, ids)
+        learner.violation = np.maximum(learner.violation, found.violation)
+
+    def _shortfall(self, learner: Learner) -> str | None:
+        """Say what a run that did not converge has missed; None where it was not meant to."""
+        if self._passes() != CONVERGED:
+            return None
+        return self._missed(learner)
+
+    def _missed(self, learner: Learner) -> str:
+        """Say by how much the run missed `tol`, and what may help."""
+        advice = "a larger tol" + (", or dtype='float64'," if self.dtype == "float32" else "")
+        return f"did not reach tol={self.tol} in {self.dtype}: {violation_of(learner)}; {advice} may help."
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without the client, which belongs to this process; an address goes along."""
+        state: dict[str, Any] = super().__getstate__()
+        return state if isinstance(state["client"], str) else state | {"client": None}
+
+    def __sklearn_clone__(self) -> Self:
+        """Clone with the same client, which cannot be copied."""
+        bare = copy.copy(self)
+        clone: Self = super(LearnedClassifier, bare).__sklearn_clone__()
+        clone.client = self.client
+        return clone
+
+    # From the door to the learner and back
+
+    def _prepare(self, problem: Problem, coding: Coding, epochs: int) -> tuple[Learner, Examples, int]:
+        self.classes_ = problem.classes
+        seed = self._seed()
+        settings, form = self._define(problem.source, epochs, coding)
+        learner = make_learner(replace(settings, seed=seed))
+        return learner, Examples(problem.source, form, problem.columns, coding, 0), seed
+
+    def _passes(self) -> int:
+        if isinstance(self.epochs, str):
+            return look_up(EPOCHS, "number of epochs", self.epochs)
+        return int(self.epochs)
+
+    def _coding(self, problem: Problem) -> Coding:
+        return Coding.of(problem.boxes(self.C, self.class_weight), pairwise=self._pairwise)
+
+    @property
+    def _pairwise(self) -> bool:
+        return look_up(SHAPES, "decision_function_shape", self.decision_function_shape)
+
+    @property
+    def _tolerance(self) -> float:
+        """The violation that solvers leave: `tol`, or what rounding makes of it."""
+        return max(float(self.tol), LEAST_TOL)
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(1 << 31))
+
+    def _define(self, source: Source, epochs: int, coding: Coding) -> tuple[Settings, Form]:
+        """What of a run follows from the rows alone."""
+        mean, variance, share = moments(source)
+        if source.scaling is None:
+            found = source.spread().warning(self._names, STORED if isinstance(source, DatasetSource) else GIVEN)
+            if found is not None:
+                warnings.warn(found, stacklevel=6)
+        settings = self._settings(len(mean), variance, epochs, coding)
+        sparse = source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
+        centre = mean if settings.kernel.formula.shift_invariant and not sparse else None
+        return settings, Form(np.dtype(look_up(DTYPES, "dtype", self.dtype)), source.scaling, centre, sparse)
+
+    def _run(
+        self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher], keeping: Keeping | None = None
+    ) -> tuple[Learner, list[dict[str, Any]], Timings]:
+        """Run a learner that has been fed, here or on a cluster."""
+        settings = learner.settings
+        planned = min(len(learner.order) * max(settings.epochs, 1), settings.max_examples)
+        history, lines = History(), ProgressLines(planned, learner.seen)
+        watchers: list[Watcher] = [history, *callbacks]
+        if self.max_time is not None:
+            watchers.append(TimeBudget(float(self.max_time)))
+        if self.verbose:
+            watchers.append(lines)
+        held_out = [watcher for watcher in callbacks if isinstance(watcher, HeldOut)]
+        for each in held_out:
+            each.begin(self.n_features_in_, self.classes_, self._names)
+        looks = Shown(held_out, history, partial(self._model, settings.kernel, examples.form))
+        kept = None if keeping is None else keeping(settings, examples, self.random_state is not None)
+        try:
+            with self._cluster(examples.source) as cluster:
+                if cluster is None:
+                    executor = LocalExecutor(learner, examples, config.threads())
+                    timings = executor.run(Together(watchers), looks, None if kept is None else Snapshots(kept))
+                    learner = executor.learner
+                else:
+                    from dasksvm import runtime
+
+                    learner, timings = runtime.run(cluster, learner, examples, Together(watchers), looks, kept)
+        finally:
+            if self.verbose:
+                lines.close()
+        return learner, history.entries, timings
+
+    def _cluster(self, source: Source) -> Any:
+        """The client that works, if there is one: a current one can exist only once distributed has been loaded."""
+        here = isinstance(source, MemorySource) or (self.client is None and "distributed" not in sys.modules)
+        if here:
+            return nullcontext()
+        from dasksvm import runtime
+
+        return runtime.connected(self.client)
+
+    def _model(self, kernel: Kernel, form: Form, finished: Finished) -> KernelModel:
+        """Make a model of a finished copy: its support vectors are the rows to rounding."""
+        return self._model_of(kernel, form, form.invert(finished.features), finished.alpha, finished.extremes)
+
+    def _model_of(
+        self, kernel: Kernel, form: Form, vectors: Any, alpha: NDArray[np.float64], extremes: NDArray[np.float64]
+    ) -> KernelModel:
+        with np.errstate(invalid="ignore"):  # -inf and inf: nothing is known yet
+            intercepts = np.nan_to_num(extremes.mean(axis=1), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        pairwise = self._pairwise and len(self.classes_) > 2
+        names = self._names
+        return KernelModel(
+            kernel,
+            vectors,
+            alpha,
+            intercepts,
+            self.classes_,
+            form.scaling,
+            pairwise,
+            None if names is None else tuple(names),
+        )
+
+    def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
+        alpha, codes, rows, slots = learner.solution()
+        source, base = examples.source, examples.base
+        if rows.min(initial=base) >= base:
+            vectors = source.raw(rows - base)
+        else:
+            vectors = examples.form.invert(learner.expansion.members().take(slots))
+            vectors = sp.csr_matrix(vectors) if source.sparse else vectors
+        support = rows if base else support_rows(source, rows)
+        model = self._model_of(learner.settings.kernel, examples.form, vectors, alpha, learner.extremes)
+        self._show(model, support, codes, learner.progress(), history)
+
+    def _show(
+        self, model: KernelModel, support: Ints, codes: Ints, progress: Progress, history: list[dict[str, Any]]
+    ) -> None:
+        """Set what a fitted estimator has."""
+        self.model_, self.support_ = model, support
+        self.support_vectors_, self.dual_coef_ = model.support_vectors, model.coefficients
+        self.intercept_ = model.intercepts
+        self.n_support_ = np.bincount(codes, minlength=len(model.classes)).astype(np.int32)
+        self.n_iter_, self.kernel_evaluations_ = progress.steps, progress.evaluations
+        self.history_ = history
+
+
+def support_rows(source: Source, rows: Ints) -> Ints:
+    """Give the numbers that rows of a source have for the user: those of a data set are the rows of what it was made from."""
+    return source.data.source_rows(rows) if isinstance(source, DatasetSource) else rows
+
+
+def violation_of(learner: Learner) -> str:
+    """Say how large the largest violation of the whole set is."""
+    known = f", give or take {learner.error:.2g}" if learner.error > 0.01 * np.max(learner.violation) else ""
+    return f"the largest violation is {np.max(learner.violation):.3g}{known}"
+
+
+def limit(budget: int | None) -> int:
+    """Give a budget as a number."""
+    return UNLIMITED if budget is None else int(budget)
+
+
+def kernel_of(estimator: Any, width: int, variance: float) -> Kernel:
+    """Make the kernel that an estimator's parameters ask for, on rows of `width` features whose values have this variance."""
+    gamma = estimator.gamma
+    if isinstance(gamma, str):
+        gamma = look_up(GAMMAS, "gamma", gamma)(width, variance)
+    return Kernel(estimator.kernel, float(gamma), float(estimator.coef0), int(estimator.degree))

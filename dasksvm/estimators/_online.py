@@ -1,0 +1,123 @@
+"""What the online solvers share: they go on from block to block, and choose what comes next."""
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from dasksvm import config
+from dasksvm.data import Dataset
+from dasksvm.data.coding import Coding
+from dasksvm.data.sources import DatasetSource, Examples, Form, Source, first_of_each_class
+from dasksvm.estimators._base import opened
+from dasksvm.estimators._fitting import CONVERGED, UNLIMITED, LearnedClassifier, limit
+from dasksvm.estimators.parameters import check_parameters
+from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.learners import make_learner
+from dasksvm.solver.engine.selection import RandomOrder, Selection, criterion_of
+
+
+class OnlineClassifier(LearnedClassifier):
+    """Base of the online solvers."""
+
+    def _common(self, width: int, variance: float, epochs: int, problems: int) -> dict[str, Any]:
+        common, selection = super()._common(width, variance, epochs, problems), self._selection()
+        if selection.exact and criterion_of(selection.criterion).measure is not None:
+            common["lookahead"] = 1
+        return common | {"max_examples": limit(self.max_examples), "selection": selection}
+
+    def _keep(self, learner: Learner, examples: Examples) -> None:
+        learner.expansion.release_rows()
+        learner.settings = replace(learner.settings, epochs=1)
+        self._running = (learner, examples.form, examples.base + len(examples.columns), learner.order.seed)
+
+    def _selection(self) -> Selection:
+        return Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Make one pass over a block of examples, going on from the calls before, or from `fit`.
+
+        The model that is shown is finished on a copy: the online state goes on unfinished with the next block.
+
+        Parameters
+        ----------
+        X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
+        y : array of shape (n,)
+        classes : array of shape (c,)
+            All classes; needed in the first call.
+        sample_weight : array of shape (n,), optional
+
+        Returns
+        -------
+        self
+            The estimator.
+        """
+        check_parameters(self, self._parameter_rules)
+        first = not hasattr(self, "_running")
+        if first:
+            self._forget()
+            if classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit.")
+            if self.class_weight == "balanced":
+                raise ValueError(
+                    "class_weight 'balanced' is not supported for partial_fit: compute the weights beforehand."
+                )
+        known = np.unique(np.asarray(classes)) if first else self.classes_
+        if classes is not None and not np.array_equal(known, np.unique(np.asarray(classes))):
+            raise ValueError(f"`classes={classes!r}` is not the same as on last call to partial_fit, was: {known!r}")
+        problem = self._problem(X, y, sample_weight, known, reset=first)
+        if first:
+            learner, examples, seed = self._prepare(problem, self._coding(problem), 1)
+        else:
+            learner, form, base, seed = self._running
+            coding = self._coding(problem)
+            if not self._goes_on(learner, coding):
+                raise ValueError("the parameters make other problems of the classes than in the calls before.")
+            examples = Examples(problem.source, form, problem.columns, coding, base)
+            seed += 1
+        entries = getattr(self, "history_", [])
+        try:
+            order = RandomOrder(examples.source.chunks, seed, examples.base)
+            learner.feed(order, first_of_each_class(order, examples, self._first if first else 0))
+            learner, history, _ = self._run(learner, examples, ())
+        except BaseException:
+            self._forget()
+            raise
+        self._publish(learner, examples, [*entries, *history])
+        self._running = (learner, examples.form, examples.base + len(examples.columns), seed)
+        return self
+
+    def _forget(self) -> Self:
+        self.__dict__.pop("_running", None)
+        return super()._forget()
+
+    def _goes_on(self, learner: Learner, coding: Coding) -> bool:
+        """Tell whether a learner has the problems of a coding."""
+        pairwise = self._pairwise and len(self.classes_) > 2
+        return learner.settings.problems == coding.problems and self.model_.pairwise == pairwise
+
+    def _for_labels_to_come(self, X: Any, epochs: int) -> tuple[Source, Learner, Form, int]:
+        """Make ready for rows whose labels are not known: the budgets do not apply, and finishing is on copies only."""
+        check_parameters(self, self._parameter_rules)
+        if self.class_weight == "balanced":
+            raise ValueError("class_weight 'balanced' needs labels that are not known yet: give the weights as a dict.")
+        X = opened(X)
+        if isinstance(X, Dataset):
+            source: Source = DatasetSource(self._check_features(X, reset=True))
+        else:
+            source = self._source(X, reset=True)
+        settings, form = self._define(source, epochs, Coding.of(np.ones(2)))
+        name, seed = type(self).__name__, self._seed()
+        if epochs == CONVERGED and (settings.gap or settings.tracking):
+            raise ValueError(f"retrain must be False: {name} has no optimum to train to.")
+        if settings.tracking and settings.tracking.batch:
+            raise ValueError(f"{name} must have solver='online': 'batch' has no model before it has all labels.")
+        settings = replace(
+            settings,
+            rules=settings.rules._replace(max_support=UNLIMITED),
+            max_examples=UNLIMITED,
+            finish=epochs == CONVERGED,
+            selection=Selection(),
+            seed=seed,
+        )
+        return source, make_learner(settings), form, seed

@@ -1,0 +1,1 @@
+"""Choosing C and γ: the grid that shifts, and a first γ from the data."""

@@ -1,0 +1,101 @@
+"""The width of the rbf kernel: Jaakkola's heuristic (paper 5, section 4.3.2)."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from dasksvm.data.chunked import is_sparse
+from dasksvm.data.sources import Form
+from dasksvm.estimators.lasvc import LaSVC
+from dasksvm.solver.kernels.features import Features, Ints
+from dasksvm.solver.kernels.kernel import Kernel
+
+# Anchors and others of a tile of distances.
+TILE = (500, 4000)
+# Times as many others as anchors.
+OTHERS = 10
+
+
+def jaakkola_gamma(X: Any, y: Any = None, *, sample: int = 2000, random_state: Any = None) -> float:
+    """Estimate γ of the rbf kernel by Jaakkola's heuristic (paper 5, section 4.3.2).
+
+    σ is the median, over the examples, of the distance to the nearest example of another class; γ = 1 / (2σ²). Distances of 0,
+    between equal rows of different classes, are left out.
+
+    Parameters
+    ----------
+    X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
+        The map that a data set carries is applied.
+    y : array of shape (n,)
+        Labels of any type that sorts; None for a data set, which has its own.
+    sample : int, default=2000
+        Examples whose distances are measured, to the nearest of ten times as many: as many of each class as it has, or as fit.
+        Smaller sets are taken whole.
+    random_state : int, RandomState or None, default=None
+        Decides which.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If no example differs from all examples of other classes.
+
+    Examples
+    --------
+    >>> from dasksvm import jaakkola_gamma
+    >>> jaakkola_gamma([[0.0], [1.0], [3.0]], ["a", "b", "b"])
+    0.5
+    """
+    if sample < 1:
+        raise ValueError(f"sample must be at least 1, got {sample!r}.")
+    problem = LaSVC()._problem(X, y, None, reset=True)
+    source, order = problem.source, check_random_state(random_state).permutation(len(problem.columns))
+    codes = problem.columns.codes(np.arange(len(order)))
+    anchors, others = np.sort(order[:sample]), np.sort(_level(order, codes)[: OTHERS * sample])
+    here, there = source.raw(anchors), source.raw(others)
+    centre = None if source.sparse else there.mean(axis=0, dtype=np.float64)
+    form = Form(np.dtype(np.float64), source.scaling, centre, source.sparse)
+    nearest = _nearest_strangers(form.apply(here), codes[anchors], form.apply(there), codes[others])
+    # Anew from the rows: |x|² - 2x·x' + |x'|² does not come to 0 between equal ones.
+    apart = here.astype(np.float64) - there[nearest].astype(np.float64)
+    if source.scaling is not None:
+        factor = source.scaling.factor
+        apart = apart.multiply(factor) if is_sparse(apart) else apart * factor
+    squares = np.asarray((apart.multiply(apart) if is_sparse(apart) else apart * apart).sum(axis=1)).ravel()
+    distances = np.sqrt(squares[squares > 0])
+    if not len(distances):
+        raise ValueError(
+            "Jaakkola's heuristic found no distance: every example it looked at has its equal in another class."
+        )
+    return float(0.5 / np.median(distances) ** 2)
+
+
+def _level(order: Ints, codes: Ints) -> Ints:
+    """Order rows such that the first ones are of all classes alike, for as long as a class has some."""
+    grouped = np.argsort(codes[order], kind="stable")
+    sizes = np.bincount(codes)
+    within = np.empty(len(order), np.int64)
+    within[grouped] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return order[np.argsort(within, kind="stable")]
+
+
+def _nearest_strangers(rows: Features, codes: Ints, others: Features, classes: Ints) -> Ints:
+    """Find for each row the nearest of the others that is of another class."""
+    nearest = np.zeros(len(rows), np.int64)
+    best = np.full(len(rows), np.inf)
+    dots = Kernel("linear")
+    for left in range(0, len(others), TILE[1]):
+        columns, strange = others.part(left, left + TILE[1]), classes[left : left + TILE[1]]
+        for top in range(0, len(rows), TILE[0]):
+            part = rows.part(top, top + TILE[0])
+            squares = part.squares[:, None] + columns.squares - 2.0 * dots.tile(part, columns)
+            squares[codes[top : top + TILE[0], None] == strange] = np.inf
+            found = squares.argmin(axis=1)
+            least = squares[np.arange(len(found)), found]
+            closer = np.flatnonzero(least < best[top : top + TILE[0]])
+            best[top + closer], nearest[top + closer] = least[closer], left + found[closer]
+    return nearest

@@ -1,0 +1,301 @@
+"""A KernelModel as a text file of LIBSVM, and back."""
+
+import math
+from array import array
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dasksvm.data.array_file import replacing
+from dasksvm.data.blocks import MOST_FEATURES
+from dasksvm.data.chunked import csr, is_sparse
+from dasksvm.data.paths import local
+from dasksvm.model.formats import FORMATS, ModelFormat
+from dasksvm.model.kernel_model import KernelModel
+from dasksvm.model.native import MOST_DEGREE
+from dasksvm.model.pair_layout import Values, by_class, by_pair
+from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.kernel import FORMULAS, Kernel
+from dasksvm.solver.registry import look_up
+
+NAMES = {"linear": "linear", "poly": "polynomial", "rbf": "rbf", "sigmoid": "sigmoid"}
+LARGEST = MOST_FEATURES
+# A few bytes of text say something of each pair of classes for each support vector.
+MOST_CLASSES = 256
+# From this share of non-zeros on, rows of a file are made dense.
+DENSE_SHARE = 0.25
+# Lines of the header, each at most once; those that are ignored say nothing that a KernelModel has.
+HEADER = {"svm_type", "kernel_type", "degree", "gamma", "coef0", "nr_class", "total_sv", "rho", "label", "nr_sv"}
+IGNORED = {"probA", "probB", "prob_density_marks"}
+
+
+def write(model: KernelModel, path: str | Path) -> None:
+    """Write a model as `svm-predict` reads it; what was there is replaced when all is written."""
+    if len(model.classes) > 2 and not model.pairwise:
+        raise ValueError(
+            f"{path}: LIBSVM's format has pairs of classes, and this model sets each class against the rest: "
+            'train with decision_function_shape="ovo".'
+        )
+    labels = _labels(model.classes, path)
+    theirs = look_up(NAMES, "kernel of LIBSVM's format", model.kernel.name)
+    model = without_scaling(model)
+    # Of two classes a positive value speaks for the second: it comes first in the file.
+    labels = labels[::-1] if len(labels) == 2 else labels
+    layout = by_class(model.coefficients, len(labels))
+    vectors: Any = model.support_vectors
+    vectors = sp.csr_matrix(vectors, copy=is_sparse(vectors))
+    vectors.sum_duplicates()
+    for values in (vectors.data, layout.coefficients, model.intercepts):
+        if not np.isfinite(values).all():
+            raise ValueError(f"{path}: this model has values that are not finite.")
+    header: list[tuple[str, Any]] = [("svm_type", "c_svc"), ("kernel_type", theirs)]
+    header += [(name, _digits(getattr(model.kernel, name))) for name in model.kernel.formula.parameters]
+    header += [("nr_class", len(labels)), ("total_sv", len(layout.rows))]
+    header += [("rho", _joined(-model.intercepts)), ("label", _joined(labels)), ("nr_sv", _joined(layout.counts))]
+    with replacing(path) as file:
+        file.write("".join(f"{name} {value}\n" for name, value in header).encode() + b"SV\n")
+        for line in _lines(vectors[layout.rows], layout.coefficients):
+            file.write(line.encode())
+
+
+def _labels(classes: NDArray[Any], path: str | Path) -> Ints:
+    whole = classes.dtype.kind in "iu" or (classes.dtype.kind == "f" and np.all(classes == np.rint(classes)))
+    if not whole or classes.min() < -LARGEST - 1 or classes.max() > LARGEST:
+        raise ValueError(
+            f"{path}: LIBSVM's labels are integers of 32 bits, and those of this model are {classes.tolist()}."
+        )
+    return classes.astype(np.int64)
+
+
+def without_scaling(model: KernelModel) -> KernelModel:
+    """Give a model that decides as this one, of rows as they are.
+
+    What is an inner product of scaled rows, Σ f² (x - o)(s - o), is one of x and f² (s - o), and what does not depend on x: with
+    the linear kernel that goes to the intercepts, with the others it has to be 0. A Gaussian knows distances only.
+    """
+    if model.scaling is None:
+        return model
+    offset, factor, kernel = model.scaling.offset, model.scaling.factor, model.kernel
+    shifts = bool(offset.any())
+    vectors: Any = model.support_vectors
+    match kernel.name:
+        case "rbf":
+            if np.all(np.abs(factor) == np.abs(factor[0])):
+                return replace(model, kernel=replace(kernel, gamma=kernel.gamma * float(factor[0]) ** 2), scaling=None)
+            folds = False
+        case "linear":
+            folds = not shifts or not is_sparse(vectors)
+        case "poly" | "sigmoid":
+            folds = not shifts
+        case _:
+            raise ValueError(f"how a scaling becomes part of a model with kernel {kernel.name!r} is not known.")
+    if not folds:
+        raise ValueError(
+            f"this model has a scaling of features, which LIBSVM's format has not and which cannot be made part of kernel "
+            f"{kernel.name}: scale the rows before training, or use to_sklearn()."
+        )
+    if is_sparse(vectors):
+        vectors = sp.csr_matrix(vectors, dtype=np.float64) @ sp.diags_array(factor**2, format="csr")
+    else:
+        vectors = (vectors - offset) * factor**2
+    intercepts = model.intercepts - model.coefficients @ (vectors @ offset) if shifts else model.intercepts
+    return replace(model, support_vectors=vectors, intercepts=intercepts, scaling=None)
+
+
+def _lines(vectors: Any, coefficients: Values) -> Iterator[str]:
+    """Yield the line of each support vector; the first names the last feature, which would else be forgotten if it is 0."""
+    count, width = vectors.shape
+    unnamed = vectors.indices.max(initial=-1) < width - 1
+    for row in range(count):
+        own = slice(vectors.indptr[row], vectors.indptr[row + 1])
+        features, values = (vectors.indices[own] + 1).tolist(), vectors.data[own].tolist()
+        if row == 0 and unnamed:
+            features, values = [*features, width], [*values, 0.0]
+        weights = "%.17g " * len(coefficients) % tuple(coefficients[:, row].tolist())
+        yield (
+            weights + "%d:%.17g " * len(values) % tuple(chain.from_iterable(zip(features, values, strict=True))) + "\n"
+        )
+
+
+def _digits(value: float) -> str:
+    return f"{value:.17g}"
+
+
+def _joined(values: NDArray[Any]) -> str:
+    return " ".join(map(_digits, values.tolist()))
+
+
+def read(path: str | Path, features: int | None = None) -> KernelModel:
+    """Read a model of LIBSVM.
+
+    Parameters
+    ----------
+    path : str or Path
+    features : int, optional
+        Their number, which is not in the file; by default the largest that some support vector has.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged, or no classifier with a kernel that is known; it says which line.
+    """
+    path = local(path)
+    try:
+        with path.open("rb") as file:
+            return _Reading(file).model(features)
+    except ValueError as error:
+        raise ValueError(f"{path} is no model of LIBSVM that can be read: {error}") from error
+
+
+class _Reading:
+    """A file being read: the text is others', and nothing of it is believed before it is there."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._lines = file
+        self._number = 0
+        self._header: dict[str, tuple[int, list[bytes]]] = {}
+
+    def model(self, features: int | None) -> KernelModel:
+        self._read_header()
+        kernel = self._kernel()
+        labels = np.array(self._whole("label", -LARGEST - 1), np.int64)
+        (classes,), (total,) = self._whole("nr_class", 2, count=1), self._whole("total_sv", 0, count=1)
+        if classes != len(labels) or len(np.unique(labels)) != classes or classes > MOST_CLASSES:
+            raise self._bad("label", f"these are not the labels of 2 to {MOST_CLASSES} classes, each once")
+        counts = np.array(self._whole("nr_sv", 0, count=classes), np.int64)
+        if counts.sum() != total:
+            raise self._bad("nr_sv", f"the support vectors of the classes are not {total} together")
+        rho = np.array(self._real("rho", count=classes * (classes - 1) // 2))
+        coefficients, vectors = self._support_vectors(classes - 1, total, features)
+        order = np.argsort(labels)
+        pairs, intercepts = _in_order(by_pair(coefficients, counts), -rho, order)
+        return KernelModel(kernel, vectors, pairs, intercepts, labels[order], None, classes > 2)
+
+    def _read_header(self) -> None:
+        for line in self._lines:
+            self._number += 1
+            name, *words = line.split() or [b""]
+            key = name.decode("ascii", "replace")
+            if key == "SV":
+                return
+            if key not in HEADER | IGNORED or key in self._header:
+                raise ValueError(f"line {self._number}: {key[:40]!r} is not expected here")
+            self._header[key] = self._number, words
+        raise ValueError("it ends before its support vectors")
+
+    def _bad(self, key: str, reason: str) -> ValueError:
+        return ValueError(f"line {self._header[key][0]}: {key}: {reason}")
+
+    def _words(self, key: str, count: int | None) -> list[bytes]:
+        if key not in self._header:
+            raise ValueError(f"its header has no {key}")
+        words = self._header[key][1]
+        if not words or (count is not None and len(words) != count):
+            raise self._bad(key, f"{len(words)} values, where {'some' if count is None else count} should be")
+        return words
+
+    def _whole(self, key: str, least: int, most: int = LARGEST, count: int | None = None) -> list[int]:
+        try:
+            numbers = [_integer(word) for word in self._words(key, count)]
+        except _NoNumber as error:
+            raise self._bad(key, str(error)) from None
+        if min(numbers) < least or max(numbers) > most:
+            raise self._bad(key, f"a value is not in {least} to {most}")
+        return numbers
+
+    def _real(self, key: str, count: int) -> list[float]:
+        try:
+            return [_finite(word) for word in self._words(key, count)]
+        except _NoNumber as error:
+            raise self._bad(key, str(error)) from None
+
+    def _kernel(self) -> Kernel:
+        kind, name = (self._words(key, 1)[0].decode("ascii", "replace") for key in ("svm_type", "kernel_type"))
+        if kind not in ("c_svc", "nu_svc"):
+            raise self._bad("svm_type", f"{kind[:40]!r} is no classifier")
+        names = {theirs: ours for ours, theirs in NAMES.items()}
+        if name not in names:
+            raise self._bad("kernel_type", f"{name[:40]!r} is none of {', '.join(names)}")
+        parameters: dict[str, Any] = {}
+        for key in FORMULAS[names[name]].parameters:
+            (parameters[key],) = self._whole(key, 1, MOST_DEGREE, 1) if key == "degree" else self._real(key, 1)
+        if parameters.get("gamma", 0.0) < 0:
+            raise self._bad("gamma", "it is negative")
+        return Kernel(names[name], **parameters)
+
+    def _support_vectors(self, rows: int, total: int, features: int | None) -> tuple[Values, Any]:
+        """Read the coefficients, shape (rows, total), and the support vectors, shape (total, d)."""
+        weights, values, columns, ends = array("d"), array("d"), array("q"), array("q", [0])
+        for line in self._lines:
+            self._number += 1
+            try:
+                words = line.split()
+                if len(words) < rows or len(ends) > total:
+                    raise _NoNumber("this is not the line of a support vector")
+                pairs = [word.split(b":") for word in words[rows:]]
+                if any(len(pair) != 2 for pair in pairs):
+                    raise _NoNumber("a value is not of the form feature:value")
+                weights.extend([_finite(word) for word in words[:rows]])
+                values.extend([_finite(value) for _, value in pairs])
+                own = [_integer(feature) for feature, _ in pairs]
+                if own and (own[0] < 1 or own[-1] > LARGEST or own != sorted(set(own))):
+                    raise _NoNumber(f"features are not in order, each once, in 1 to {LARGEST}")
+            except _NoNumber as error:
+                raise ValueError(f"line {self._number}: {error}") from None
+            columns.extend(own)
+            ends.append(len(values))
+        if len(ends) - 1 != total:
+            raise ValueError(f"it ends after {len(ends) - 1} of {total} support vectors")
+        found = max(columns, default=0)
+        width = found if features is None else features
+        if width < max(found, 1):
+            raise ValueError(f"its support vectors have {found} features, which are not {width}")
+        indices = (np.array(columns, np.int64) - 1).astype(np.int32)
+        vectors = csr(np.array(values, np.float64), indices, np.array(ends, np.int64), width)
+        dense = total > 0 and vectors.nnz >= DENSE_SHARE * total * width
+        coefficients = np.ascontiguousarray(np.array(weights, np.float64).reshape(total, rows).T)
+        return coefficients, vectors.toarray() if dense else vectors
+
+
+class _NoNumber(ValueError):
+    """A word of a line that is not what it should be."""
+
+
+def _integer(word: bytes) -> int:
+    if not word.lstrip(b"+-").isdigit() or len(word) > 20:
+        raise _NoNumber(f"{word[:40].decode('ascii', 'replace')!r} is no integer")
+    try:
+        return int(word)
+    except ValueError:
+        raise _NoNumber(f"{word.decode('ascii', 'replace')!r} is no integer") from None
+
+
+def _finite(word: bytes) -> float:
+    try:
+        value = float(word) if b"_" not in word else math.nan
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise _NoNumber(f"{word[:40].decode('ascii', 'replace')!r} is no finite number")
+    return value
+
+
+def _in_order(pairs: Values, intercepts: Values, order: Ints) -> tuple[Values, Values]:
+    """Turn problems of pairs of classes as a file has them into those of the classes in `order`."""
+    place = np.argsort(order)
+    first, second = np.triu_indices(len(order), 1)
+    low, high = np.minimum(place[first], place[second]), np.maximum(place[first], place[second])
+    sign = np.where(place[first] < place[second], 1.0, -1.0)
+    if len(order) == 2:
+        sign = -sign
+    of = np.lexsort((high, low))
+    return (sign[:, None] * pairs)[of], (sign * intercepts)[of]
+
+
+FORMATS["libsvm"] = ModelFormat(write, read)

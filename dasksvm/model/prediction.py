@@ -1,0 +1,103 @@
+"""Predictions for data sets, block by block: on the current cluster, or on the threads of this process."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.data import Dataset
+from dasksvm.model.kernel_model import KernelModel
+from dasksvm.solver.kernels.features import Ints
+
+# Chunks that are computed together, at least: what they give is in memory at once.
+TOGETHER = 16
+# Told what is going on, the rows so far, and their share of all.
+Watch = Callable[[str, int, float], None]
+
+
+def at_once(threads: int) -> int:
+    """Tell how many chunks are computed together on a cluster of so many threads, or on none."""
+    return max(TOGETHER, 2 * threads)
+
+
+class Predicted(NamedTuple):
+    """Predictions for m rows: their rows in the source and class numbers, shape (m,), and decision values, shape (m, P)."""
+
+    rows: Ints
+    codes: Ints
+    values: NDArray[np.float64]
+
+
+def blocks(model: KernelModel, data: Dataset, together: int = TOGETHER) -> Iterator[Predicted]:
+    """Yield the predictions for so many chunks at a time, in order.
+
+    Parameters
+    ----------
+    model : KernelModel
+    data : Dataset
+    together : int, default=16
+    """
+    from dask.base import compute
+
+    parts = model.decision_function(data).to_delayed()[:, 0]
+    start = 0
+    for at in range(0, len(parts), together):
+        values = np.concatenate(compute(*parts[at : at + together]))
+        yield Predicted(data.source_rows(np.arange(start, start + len(values))), model.codes(values), values)
+        start += len(values)
+
+
+class Judged(NamedTuple):
+    """How predictions fare: rows of each class predicted as each, shape (c, c); of two classes also who is of the second.
+
+    `positive` and `decision`, of shape (n,), are empty for more classes.
+    """
+
+    confusion: NDArray[np.int64]
+    positive: NDArray[np.bool_]
+    decision: NDArray[np.float64]
+
+
+def judge(model: KernelModel, data: Dataset, *, threads: int = 0, watch: Watch | None = None) -> Judged:
+    """Compare the predictions for a data set with its labels, chunk by chunk.
+
+    Parameters
+    ----------
+    model : KernelModel
+    data : Dataset
+        With no labels but those that the model knows.
+    threads : int, default=0
+        Of the cluster that computes; 0: it is this process.
+    watch : callable, optional
+        See `Watch`.
+    """
+    from dask.base import compute
+    from dask.delayed import delayed
+
+    strange = data.needs_labels().classes[~np.isin(data.classes, model.classes)]
+    if len(strange):
+        raise ValueError(f"{data.path} has the labels {strange.tolist()}, which the model does not know.")
+    pairs = zip(data.as_dask()[1].to_delayed(), model.decision_function(data).to_delayed()[:, 0], strict=True)
+    shared = delayed(model, pure=True)
+    tasks = [delayed(_compare)(shared, *pair) for pair in pairs]
+    found: list[Judged] = []
+    together = at_once(threads)
+    for at in range(0, len(tasks), together):
+        found += compute(*tasks[at : at + together])
+        if watch is not None:
+            done = min(len(found) * data.chunk_rows, len(data))
+            watch("evaluating", done, done / len(data))
+    return Judged(
+        np.sum([part.confusion for part in found], axis=0),
+        np.concatenate([part.positive for part in found]),
+        np.concatenate([part.decision for part in found]),
+    )
+
+
+def _compare(model: KernelModel, true: NDArray[Any], values: NDArray[np.float64]) -> Judged:
+    count = len(model.classes)
+    of = np.searchsorted(model.classes, true)
+    table = np.bincount(of * count + model.codes(values), minlength=count * count).reshape(count, count)
+    two = slice(None) if count == 2 else slice(0)
+    return Judged(table, (of == 1)[two], values[:, 0][two])

@@ -1,0 +1,1 @@
+"""Jobs: trainings that outlive the client that submitted them."""

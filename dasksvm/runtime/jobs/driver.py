@@ -1,0 +1,188 @@
+"""The driver of a detached job: one task that ticks a run, as a client would, and tells of it on the scheduler.
+
+What is known of a job is there: its record, in the scheduler's metadata, the events of its topic, and its future, which a
+variable keeps. A driver whose worker is lost is started again elsewhere, by Dask.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+from distributed import Client, get_client, get_worker, secede
+
+from dasksvm.runtime.cluster import ask_scheduler
+from dasksvm.runtime.run_hooks import Attendant, attendant
+from dasksvm.solver.messages import Progress
+
+logger = logging.getLogger("dasksvm")
+RECORDS = "dasksvm-jobs"
+# Seconds between two looks whether the job is cancelled, and between two events; of a long run the latter come more slowly,
+# so that the thousand that the scheduler keeps of a topic reach further back.
+LOOK, SLOWEST = 0.5, 5.0
+# Seconds that the scheduler has for what the job can do without.
+ANSWER = 30.0
+Event = dict[str, Any]
+# Gives the bytes of a model file, and whether the run was ended early.
+Work = Callable[["Driver"], tuple[bytes, bool]]
+
+
+class JobCancelled(RuntimeError):
+    """The job was cancelled."""
+
+
+def name_of(id: str) -> str:
+    """Name the topic of a job; its future, and the variable that keeps it, are called so too."""
+    return f"dasksvm-job-{id}"
+
+
+def drive(id: str, work: Work) -> bytes:
+    """Be the task of a job: give the model, as the bytes of its file."""
+    secede()
+    driver = Driver(get_client(), id)
+    try:
+        with driver.attending():
+            content, stopped = work(driver)
+    except Exception as error:
+        how = "cancelled" if isinstance(error, JobCancelled) else "failed"
+        driver.end(how)
+        raise
+    driver.end("stopped" if stopped else "done")
+    return content
+
+
+class Driver(Attendant):
+    """One delivery of the task of a job; a watcher of its run, and its attendant.
+
+    Parameters
+    ----------
+    client : Client
+    id : str
+
+    Attributes
+    ----------
+    again : bool
+        Whether a run of this job has begun before: what is in its checkpoint is its own.
+    outcome : str or None
+        How an earlier delivery ended, if one did: "done" or "stopped", and its result was lost with its worker; or "failed" or
+        "cancelled".
+    """
+
+    def __init__(self, client: Client, id: str) -> None:
+        self.client, self.id = client, id
+        events = [event for _, event in ask_scheduler(client, "events", topic=name_of(id))]
+        self.again = bool(self._record().get("begun"))
+        self.outcome = next((event["how"] for event in reversed(events) if event["kind"] == "ended"), None)
+        self._furthest = max((event["steps"] for event in events if event["kind"] == "progress"), default=0)
+        self._number = events[-1]["number"] if events else 0
+        self._begun = False
+        self._trusted = not events
+        self._look_at = 0.0
+        self._newest: tuple[Progress, float] | None = None
+        self._told: tuple[float, float, int] | None = None
+        self.log("started", worker=get_worker().address)
+
+    def describe(self, **facts: Any) -> None:
+        """Add to what the job is; a record that was forgotten stays so."""
+        self._heed()
+        for name, value in facts.items():
+            ask_scheduler(self.client, "set_metadata", keys=[RECORDS, self.id, "about", name], value=value)
+
+    def log(self, kind: str, **facts: Any) -> None:
+        """Add an event; it has arrived when this returns."""
+        self._number += 1
+        event = {"kind": kind, "number": self._number, **facts}
+        ask_scheduler(self.client, "log_event", topic=name_of(self.id), msg=event)
+
+    @contextmanager
+    def attending(self) -> Iterator[None]:
+        """Attend the runs of this thread."""
+        token = attendant.set(self)
+        try:
+            yield
+        finally:
+            attendant.reset(token)
+
+    def heed(self, begun: bool) -> None:
+        """End the run if the job is cancelled; record, before there can be a snapshot, that it has begun."""
+        now = monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK
+            self._heed()
+        if begun and not self._begun:
+            self._begun = True
+            ask_scheduler(self.client, "set_metadata", keys=[RECORDS, self.id, "begun"], value=True)
+
+    def note(self, text: str) -> None:
+        """Add an event of a warning, for whoever attaches."""
+        logger.warning(text)
+        self.log("warning", text=text)
+
+    warn = note
+
+    def __call__(self, progress: Progress, seconds: float) -> bool:
+        """Tell of the progress, if the last time is long enough ago."""
+        self._newest = progress, seconds
+        if self._told is None or monotonic() - self._told[0] >= max(LOOK, min(seconds / 100, SLOWEST)):
+            self._tell()
+        if not self._trusted and progress.steps > self._furthest:
+            self._trusted = True
+            self._forgive()
+        return False
+
+    def end(self, how: str) -> None:
+        """Tell of the last progress, and how the job ended."""
+        if self._newest is not None:
+            self._tell()
+        self.log("ended", how=how)
+
+    def _tell(self) -> None:
+        assert self._newest is not None
+        progress, seconds = self._newest
+        _, before, seen = self._told or (0.0, seconds, 0)
+        rate = (progress.seen - seen) / (seconds - before) if seconds > before else 0.0
+        self.log("progress", **_plain(progress), rows_per_second=rate, seconds=seconds)
+        self._newest, self._told = None, (monotonic(), seconds, progress.seen)
+
+    def _heed(self) -> None:
+        if self._record().get("cancelled", False):
+            raise JobCancelled(f"the job {self.id} was cancelled.")
+
+    def _record(self) -> dict[str, Any]:
+        """Read the record; of a job that was forgotten as that of a cancelled one."""
+        keys = [RECORDS, self.id]
+        found: dict[str, Any] | None = ask_scheduler(self.client, "get_metadata", keys=keys, default=None)
+        return {"cancelled": True} if found is None else found
+
+    def _forgive(self) -> None:
+        """Count the losses of this task's workers from zero: it came further than ever before, so it is not what ends them.
+
+        Else Dask gives up a task whose workers were lost more than `allowed-failures` times, however long it has run.
+        """
+        key = name_of(self.id)
+
+        # Defined here, it goes by value: a scheduler need not have this package.
+        def forgive(dask_scheduler: Any) -> None:
+            if key in dask_scheduler.tasks:
+                dask_scheduler.tasks[key].suspicious = 0
+
+        try:
+            self.client.run_on_scheduler(forgive, callback_timeout=ANSWER)
+        except Exception as error:  # the scheduler may forbid it
+            logger.warning("the job %s will not survive many more lost workers: %s", self.id, error)
+
+
+def _plain(progress: Progress) -> dict[str, Any]:
+    """Give a progress as numbers; of several problems the largest δ and the sum of the dual objectives."""
+    return {
+        "phase": progress.phase,
+        "epoch": int(progress.epoch),
+        "seen": int(progress.seen),
+        "members": int(progress.members),
+        "steps": int(progress.steps),
+        "measure": progress.measure,
+        progress.measure: float(progress.delta.max()),
+        "dual": float(progress.dual.sum()),
+        "evaluations": int(progress.evaluations),
+    }

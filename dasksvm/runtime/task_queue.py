@@ -1,0 +1,286 @@
+"""Sending batches to the workers and having them back: at most once each, whatever happens to a worker."""
+
+import asyncio
+from collections import OrderedDict, deque
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from threading import Condition
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from distributed import Future, KilledWorker, get_client, get_worker
+from distributed.client import FutureCancelledError
+from distributed.comm import CommClosedError
+
+from dasksvm.data.sources import DaskSource, Source
+from dasksvm.runtime.cluster import COMPUTE, SchedulerLost, ask_scheduler, workers_of
+from dasksvm.runtime.protocol import Options, Post, Scored
+from dasksvm.runtime.worker_tasks import score_batches
+from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.messages import CandidateBatch
+from dasksvm.training.timings import Timings
+
+# What a lost worker, a lost connection or a chunk that cannot be read just now looks like.
+PASSING = (
+    OSError,
+    TimeoutError,
+    CommClosedError,
+    CancelledError,
+    FutureCancelledError,
+    KilledWorker,
+    asyncio.TimeoutError,
+)
+# A batch is late after so many times what the last ones took.
+LATE_FACTOR = 5.0
+RECENT = 32
+# Times that this is doubled for one that is late again and again.
+DOUBLED = 5
+# Until the first result, a worker may have to compile.
+PATIENCE = 120.0
+# A worker that was late is left alone for so long.
+SUSPICION = 30.0
+WORKERS_REFRESH = 2.0
+STARVED_REFRESH = 0.2
+# Seconds that the solver waits for the scheduler to answer; it does without then.
+ANSWER = 5.0
+KEPT_BLOCKS = 3
+# Large results are fetched so many batches ahead; until then they stay where they were computed.
+FETCHED_AHEAD = 4
+FETCH_POLL = 0.005
+
+
+class _Task:
+    """Some batches that were sent together."""
+
+    def __init__(self, sequences: tuple[int, ...], rows: list[Ints], large: bool) -> None:
+        self.sequences = sequences
+        self.large = large
+        self.rows = rows
+        self.attempts = self.errors = 0
+        self.sent = 0.0
+        self.futures: dict[str, Future] = {}
+
+
+class Dispatch:
+    """The tasks of a run that are on their way.
+
+    Parameters
+    ----------
+    post : Post
+    options : Options
+    timings : Timings
+        Written to.
+    source : Source
+        Of a Dask array, whose chunks are computed on the cluster and go with the tasks.
+    """
+
+    def __init__(self, post: Post, options: Options, timings: Timings, source: Source) -> None:
+        self.post, self.options, self.timings = post, options, timings
+        self._client = get_client()
+        self._own = get_worker().address
+        self._blocks = _Blocks(source, self._client, options) if isinstance(source, DaskSource) else None
+        self._tasks: dict[int, _Task] = {}
+        self._arrived: dict[int, CandidateBatch] = {}
+        self._lost: deque[_Task] = deque()
+        self._awaited: set[Future] = set()
+        self._failed: Exception | None = None
+        self._news = Condition()
+        self._took: deque[float] = deque(maxlen=RECENT)
+        self._suspects: dict[str, float] = {}
+        self._workers: dict[str, int] = {}
+        self._refreshed = -np.inf
+        self._needed = 0
+        self._closed = False
+
+    def starved(self) -> bool:
+        """Tell whether there is no worker for tiles; a cluster without resources has the coordinator's own."""
+        return self.options.resources and not self._others(STARVED_REFRESH)
+
+    def slots(self) -> int:
+        """Tell how many tasks run at a time, about."""
+        return max(sum(self._others(WORKERS_REFRESH).values()), 1)
+
+    def _others(self, age: float) -> dict[str, int]:
+        """Threads of the workers for tiles, as they were known so many seconds ago or later."""
+        if perf_counter() - self._refreshed > age:
+            # Without a scheduler this worker ends soon; of a frozen one the driver tells. Until then nothing is better known.
+            with suppress(SchedulerLost):
+                self._workers = {
+                    address: about["nthreads"]
+                    for address, about in workers_of(self._client, ANSWER).items()
+                    if (COMPUTE in about["resources"] if self.options.resources else address != self._own)
+                }
+            self._refreshed = perf_counter()
+        return self._workers
+
+    def _where(self) -> dict[str, Any]:
+        """Restrict a task: not to the coordinator's own worker, not to one that was late, while there are others.
+
+        `allow_other_workers` would let Dask ignore the resources, and then lose count of them.
+        """
+        now = perf_counter()
+        # A copy: the event loop takes suspects out meanwhile.
+        self._suspects = {address: until for address, until in list(self._suspects.items()) if until > now}
+        if self.options.resources and not self._suspects:
+            return {"resources": {COMPUTE: 1}}
+        others = [address for address in self._others(0.0) if address not in self._suspects]
+        if self.options.resources:
+            return {"resources": {COMPUTE: 1}} | ({"workers": others} if others else {})
+        return {"workers": others, "allow_other_workers": True} if others else {}
+
+    def send(self, sequences: tuple[int, ...], rows: list[Ints], large: bool) -> None:
+        """Send some batches as one task."""
+        task = _Task(sequences, rows, large)
+        for sequence in sequences:
+            self._tasks[sequence] = task
+        self._submit(task)
+
+    def _submit(self, task: _Task) -> None:
+        before = perf_counter()
+        task.attempts += 1
+        task.sent = before
+        key = f"dasksvm-score-{self.post.run}-{task.sequences[0]}-{task.attempts}"
+        blocks = {} if self._blocks is None else self._blocks.of(np.concatenate(task.rows))
+        future = self._client.submit(
+            score_batches, self.post, task.sequences, blocks, key=key, pure=False, retries=0, **self._where()
+        )
+        task.futures[key] = future
+        self._awaited.add(future)
+        asyncio.run_coroutine_threadsafe(self._collect(task, key, future), self._client.loop.asyncio_loop)
+        self.timings.tasks += 1
+        self.timings.repeats += task.attempts > 1
+        self.timings.submitting += perf_counter() - before
+
+    async def _collect(self, task: _Task, key: str, future: Future) -> None:
+        """Fetch a result when it is there; runs on the worker's event loop, while the solver works."""
+        scored: Scored | None = None
+        error: Exception | None = None
+        try:
+            while task.large and task.sequences[0] >= self._needed + FETCHED_AHEAD and not self._closed:
+                await asyncio.sleep(FETCH_POLL)
+            scored = await self._client.gather(future, direct=True, asynchronous=True)
+        except Exception as raised:  # judged in `wait`, on the solver's thread
+            error = raised
+        finally:
+            task.futures.pop(key, None)
+            self._awaited.discard(future)
+            future.release()
+        with self._news:
+            if self._closed:
+                return
+            if scored is not None:
+                self._take_in(task, scored)
+            elif self._open(task):
+                task.errors += error is not None
+                if error is not None and (not isinstance(error, PASSING) or task.errors >= self.options.attempts):
+                    self._failed = error
+                elif not task.futures:
+                    self._lost.append(task)
+            self._news.notify_all()
+
+    def _open(self, task: _Task) -> bool:
+        return any(self._tasks.get(sequence) is task for sequence in task.sequences)
+
+    def _take_in(self, task: _Task, scored: Scored) -> None:
+        self._suspects.pop(scored.worker, None)
+        self._took.append(perf_counter() - task.sent)
+        self.timings.pulling += scored.pulling
+        self.timings.reading += scored.reading
+        self.timings.tiling += scored.tiling
+        for batch in scored.batches:
+            self.timings.received += batch.rows.nbytes + sum(a.nbytes for a in batch.features.arrays().values())
+            if self._tasks.get(batch.sequence) is task:
+                self._arrived[batch.sequence] = batch
+
+    def wait(self, sequence: int, deadline: float) -> CandidateBatch | None:
+        """Wait for a batch until the deadline; ask for it again when it is late or was lost."""
+        start = perf_counter()
+        self._needed = sequence
+        task = self._tasks[sequence]
+        try:
+            while perf_counter() < deadline and not self._closed:
+                with self._news:
+                    if self._failed is not None:
+                        raise self._failed
+                    if sequence in self._arrived:
+                        del self._tasks[sequence]
+                        return self._arrived.pop(sequence)
+                    again = self._lost.popleft() if self._lost else None
+                    if again is None and task.sent + self._patience(task) < perf_counter():
+                        again = task
+                    if again is None:
+                        self._news.wait(min(deadline - perf_counter(), 0.05))
+                if again is not None:
+                    self._repeat(again)
+            return None
+        finally:
+            self.timings.waiting += perf_counter() - start
+
+    def _patience(self, task: _Task) -> float:
+        """Tell after how long a task is late: twice as long each time, or tasks would pile up where all workers are stuck."""
+        if not self._took:
+            return PATIENCE
+        first = max(self.options.late_after, LATE_FACTOR * float(np.median(self._took)))
+        return first * float(2 ** min(task.attempts - 1, DOUBLED))
+
+    def _repeat(self, task: _Task) -> None:
+        """Send a task again under a new key, away from the workers that have it now; later, if there is no worker at all."""
+        if self.starved():  # asks the event loop, which must not find the lock taken
+            with self._news:
+                self._lost.append(task)
+                self._news.wait(STARVED_REFRESH)
+            return
+        if not self._open(task):
+            return
+        keys = list(task.futures)
+        if keys:
+            with suppress(SchedulerLost):
+                processing = ask_scheduler(self._client, "processing", ANSWER, workers=None)
+                holders = ask_scheduler(self._client, "who_has", ANSWER, keys=keys)
+                late = {address for address, mine in processing.items() if set(mine) & set(keys)}
+                late.update(address for addresses in holders.values() for address in addresses)
+                self._suspects |= dict.fromkeys(late, perf_counter() + SUSPICION)
+        self._submit(task)
+
+    def close(self) -> None:
+        """Forget all tasks."""
+        with self._news:
+            self._closed = True
+            self._tasks.clear()
+            self._arrived.clear()
+            self._news.notify_all()
+        # Not by cancelling who waits for them: Dask fetches for all its waiters together, those of other runs among them.
+        for future in list(self._awaited):
+            future.release()
+        if self._blocks is not None:
+            self._blocks.release()
+
+
+class _Blocks:
+    """Chunks of a Dask array, computed on the cluster when they are first needed; the last few are kept there."""
+
+    def __init__(self, source: DaskSource, client: Any, options: Options) -> None:
+        self._source = source
+        self._client = client
+        self._where = {"resources": {COMPUTE: 1}} if options.resources else {}
+        self._kept: OrderedDict[int, Future] = OrderedDict()
+
+    def of(self, rows: Ints) -> dict[int, Future]:
+        """Give the futures of the chunks that hold some rows."""
+        wanted = [int(at) for at in self._source.chunks_of(rows)]
+        for at in wanted:
+            if at in self._kept and self._kept[at].status not in ("pending", "finished"):
+                self._kept.pop(at).release()
+            if at not in self._kept:
+                self._kept[at] = self._client.compute(self._source.checked(at), **self._where)
+            self._kept.move_to_end(at)
+        while len(self._kept) > max(KEPT_BLOCKS, len(wanted)):
+            self._kept.popitem(last=False)
+        return {at: self._kept[at] for at in wanted}
+
+    def release(self) -> None:
+        """Let the cluster forget the chunks."""
+        for future in self._kept.values():
+            future.release()
+        self._kept.clear()

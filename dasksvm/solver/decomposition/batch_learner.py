@@ -1,0 +1,47 @@
+"""What the batch solvers share as learners: where they begin."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.lasvm.learner import TwoClassLearner
+
+
+class BatchLearner(TwoClassLearner):
+    """A learner that solves the problem of all examples, from α = 0 or from given coefficients."""
+
+    started: Ints = np.zeros(0, np.int64)
+    start: NDArray[np.float64] = np.zeros((1, 0))
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it ended where its way to choose pairs finds none, though some violate."""
+        return False
+
+    def _claims(self) -> bool:
+        return not self.stopped
+
+    def begin_at(self, examples: Ints, alpha: NDArray[np.float64]) -> None:
+        """Begin at coefficients α of shape (P, S) of some examples, within their boxes and of sum 0."""
+        order = np.argsort(examples)
+        self.started, self.start = examples[order], alpha[:, order]
+
+    def started_at(self, examples: Ints) -> NDArray[np.float64]:
+        """Give the coefficients, shape (P, m), that some examples begin at."""
+        found = np.zeros((self.settings.problems, len(examples)))
+        if len(self.started):
+            at = np.minimum(np.searchsorted(self.started, examples), len(self.started) - 1)
+            hit = self.started[at] == examples
+            found[:, hit] = self.start[:, at[hit]]
+        return found
+
+    def more_state(self) -> dict[str, NDArray[Any]]:
+        """Give where it begins."""
+        return super().more_state() | {"started": self.started, "start": self.start}
+
+    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Go on with what `more_state` gave."""
+        super().take_state(arrays)
+        self.started, self.start = arrays["started"].copy(), arrays["start"].copy()

@@ -1,0 +1,354 @@
+"""Decomposition in blocks: the exact SVM of data that need not fit in memory.
+
+S holds the examples in play; finishing solves the problem restricted to them, in blocks (`finishing`). Around it goes a loop
+over the whole set: a *look* computes the gradients of examples outside S where they lie, those that violate or nearly do come
+in, and S is solved again. S grows: the first examples of the order are solved, then those who violate among twice as many, and
+so on.
+
+Not every look is at all examples. Between two solutions w moves by d = |w - w'|, d² = Δα·KΔα = -Δα·Δg over S, and no decision
+value by more than d √K(x, x). An example that lies further from the extremes than w has moved since its last look cannot
+violate, and waits. Before that, while solutions still differ, those wait that lie further than gradients of S typically have
+moved. So the last look says of every example that it is at rest.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.decomposition.batch_learner import BatchLearner
+from dasksvm.solver.decomposition.block_pairs import solve_square
+from dasksvm.solver.decomposition.intake import RowlessExpansion
+from dasksvm.solver.decomposition.pair_state import number_of
+from dasksvm.solver.decomposition.rules import DecompositionRules
+from dasksvm.solver.engine.learner import REFRESHES
+from dasksvm.solver.engine.selection import RandomOrder
+from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.lasvm.finishing import INNER_STEPS, WORKING_SET, Finishing, solve_block
+from dasksvm.solver.messages import CandidateBatch, RowsPlan, ScorePlan, View
+from dasksvm.solver.state.batch import Batch
+from dasksvm.solver.state.expansion import Expansion
+from dasksvm.solver.state.working_arrays import Working, refresh_extremes
+
+Values = NDArray[np.float64]
+# Examples of the first look; by how much the part of the set that was met grows; examples that are looked at together.
+FIRST, GROWTH, LOOK = 1000, 2, 2048
+# How far S is solved while there are examples to be met, and while more than this share of it has just come.
+COARSE, FAIR, SETTLED = 0.5, 0.1, 0.02
+# Of how far the gradients of S have moved: what typically moves one, and as how much it counts who might follow.
+MEDIAN, MOST = 0.5, 0.9
+TYPICAL, CERTAIN = 0, 1
+
+
+class BlockFinishing(Finishing):
+    """The problem restricted to S; how pairs are chosen in a block, and how many steps there may be, the user says.
+
+    Parameters
+    ----------
+    working : Working
+    problem : int
+    tau : float
+    rules : DecompositionRules
+    """
+
+    def __init__(self, working: Working, problem: int, tau: float, rules: DecompositionRules) -> None:
+        super().__init__(working, problem, tau)
+        self.rules = rules
+        self.size = rules.size or WORKING_SET
+
+    def _solve_square(self, values: Floats, alpha: Values, target: float) -> int:
+        chosen, rules = self.chosen, self.rules
+        g, lower, upper = self.g[chosen], self.lower[chosen], self.upper[chosen]
+        limit = min(INNER_STEPS * len(chosen), max(rules.limit - self.steps, 0))
+        steps = solve_square(values, alpha, g, lower, upper, target, limit, number_of(rules.selection), False)
+        # Where maximum gain sticks at once, only another pair leads on.
+        return steps or solve_block(values, alpha, g, lower, upper, target, limit)
+
+    def _shrink(self, expansion: Expansion) -> None:
+        if self.rules.shrinking:
+            super()._shrink(expansion)
+
+
+class BlockLearner(BatchLearner):
+    """Decomposition in blocks on one problem, or on several that share the kernel rows.
+
+    Parameters
+    ----------
+    settings : Settings
+        With decomposition rules.
+    """
+
+    expansion: RowlessExpansion
+
+    def _expansion(self) -> Expansion:
+        return RowlessExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._forget_looks(0)
+
+    def feed(self, order: RandomOrder, seeds: Ints) -> None:
+        """Begin with the examples of the start, or with `seeds`.
+
+        Parameters
+        ----------
+        order : RandomOrder
+        seeds : ndarray of int64
+        """
+        super().feed(order, self.started if len(self.started) else seeds)
+        self._forget_looks(len(order))
+
+    def _forget_looks(self, count: int) -> None:
+        problems = self.settings.problems
+        # Of every example that was looked at: its gradient, C_i with the sign of its label, and the distances below then.
+        self.gradient: Values = np.zeros((problems, count))
+        self.weight: Values = np.zeros((problems, count))
+        self.looked = np.full((2, problems, count), -np.inf)
+        # How far gradients have typically moved, and w, in all.
+        self.path: Values = np.zeros((2, problems))
+        # The extremes at the last look, and how far beyond them examples come in.
+        self.reach: Values = np.tile([-np.inf, np.inf], (problems, 1))
+        self.band: Values = np.zeros(problems)
+        # Examples met, members that came with the last look, the kind of it, whether a claim is made from it, and how many
+        # such looks there were.
+        self.met = self.came = self.kind = self.last = self.last_looks = 0
+
+    def more_state(self) -> dict[str, NDArray[Any]]:
+        """Give what the looks have told."""
+        names = ("gradient", "weight", "looked", "path", "reach", "band")
+        standing = np.array([self.met, self.came, self.kind, self.last, self.last_looks])
+        return super().more_state() | {name: getattr(self, name) for name in names} | {"standing": standing}
+
+    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Go on with what `more_state` gave."""
+        super().take_state(arrays)
+        for name in ("gradient", "weight", "looked", "path", "reach", "band"):
+            setattr(self, name, arrays[name].copy())
+        self.met, self.came, self.kind, self.last, self.last_looks = (int(number) for number in arrays["standing"])
+
+    def stop(self) -> None:
+        """End with what there is."""
+        self.stopped = True
+
+    # Asking
+
+    def _turn(self) -> None:
+        match self.phase:
+            case "online":
+                self._recompute()
+                self.met = len(self.order) if len(self.started) else 0
+            case "finishing" | "checking":
+                pass
+            case _:
+                raise ValueError(f"a run in the phase {self.phase!r} has nothing to finish yet.")
+        self.phase = "finishing"
+        self.begin_finishing(0)
+
+    def _next_rows(self) -> Ints:
+        if self.phase == "seeding":
+            return super()._next_rows()
+        if self.phase != "checking" or self.stopped:
+            return np.zeros(0, np.int64)
+        assert self.queue is not None
+        start, self.position = self.position, min(self.position + LOOK, len(self.queue))
+        return self.queue[start : self.position]
+
+    def _view(self) -> View:
+        """Publish the support vectors, and how near an example must be to come in."""
+        near = np.full_like(self.band, np.inf) if self.phase == "seeding" else self._nearness()
+        view = self.expansion.view(self.applied, None, near, 0.0)
+        used, wants = np.flatnonzero(np.any(view.alpha != 0.0, axis=0)), np.ones_like(view.wants)
+        top, bottom = self.reach.T
+        return replace(
+            view,
+            order=view.order[used],
+            alpha=view.alpha[:, used],
+            top=top,
+            bottom=bottom,
+            wants=wants,
+            tile=False,
+            exact=bool(self.last),
+        )
+
+    def _nearness(self) -> Values:
+        """How near to violating examples come in; in the last look those that violate by more than the tolerance."""
+        return np.full_like(self.band, -self.settings.rules.tau) if self.last else self.band
+
+    # Taking
+
+    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
+        """Take in the gradients of a batch, and the examples that violate, or nearly do."""
+        at = result.examples - self.order.base
+        self.gradient[:, at] = result.sign - result.margins
+        self.looked[:, :, at] = self.path[:, :, None]
+        self.weight[:, at] = result.sign * result.bound
+        if not self.stopped:
+            self.expansion.make_room(result)
+            wanted = self._lacking(at) > -self._nearness()[:, None]
+            self.expansion.take_in(result, np.zeros_like(result.margins), wanted)
+            self.came += len(result.features)
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        """Take in the examples that the run begins with."""
+        self.expansion.make_room(result)
+        alpha = self.started_at(result.examples)
+        self.expansion.take_in(result, alpha, np.ones(alpha.shape, np.bool_))
+
+    def _run(self, batch: Batch) -> bool:
+        raise NotImplementedError
+
+    def _recompute(self) -> None:
+        """Compute the gradients of the members, which came in with coefficients of their own."""
+        s = self.expansion
+        w = s.working
+        for p in range(self.settings.problems):
+            members = np.flatnonzero(w.member[p, : s.places])
+            moved = members[w.alpha[p, members] != 0]
+            g = w.sign[p, : s.places].copy()
+            if len(moved):
+                s.move(g, members, moved, w.alpha[p, moved])
+            w.g[p, : s.places] = g
+            refresh_extremes(w, p)
+
+    # Around S
+
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Finishing:
+        """Make what solves a problem of S."""
+        rules = self.settings.decomposition
+        assert rules is not None
+        left = max(rules.limit - self.steps - sum(now.steps for now in self.finishing), 0)
+        return BlockFinishing(expansion.working, problem, tau, rules._replace(limit=left))
+
+    def _tau(self) -> float:
+        tau = self.settings.rules.tau
+        if self.met < len(self.order):
+            return max(COARSE, tau)
+        members = np.count_nonzero(self.expansion.working.holders)
+        return max(FAIR, tau) if self.came > SETTLED * members else tau
+
+    def _finish(self) -> RowsPlan | None:
+        if self.stopped or self._spent():
+            self._end()
+            return None
+        return super()._finish()
+
+    def _end(self) -> None:
+        while len(self.finishing) < self.settings.problems:
+            self.begin_finishing(len(self.finishing))
+        self._closed()
+        self._gather()
+        self._conclude()
+        at_rest = not (self.stopped or self._spent())
+        self.converged, self.phase = at_rest and self._within(self.settings.rules.tau), "done"
+
+    def _spent(self) -> bool:
+        """Tell whether all steps are made that there may be."""
+        rules = self.settings.decomposition
+        assert rules is not None
+        return bool(self.steps + sum(now.steps for now in self.finishing) >= rules.limit)
+
+    def _finished(self) -> None:
+        idle = all(now.rounds == 0 for now in self.finishing)
+        at_rest = idle and self.kind == CERTAIN and not self.came
+        if self.last and (at_rest or self.last_looks > REFRESHES):
+            self._end()
+            return
+        self.last = int(at_rest and self._exact())
+        self.last_looks += self.last
+        if self.last and not self._closed():
+            # The bias lies between gradients of the whole set.
+            self.looked[:] = -np.inf
+        for now in self.finishing:
+            self._note(now)
+        self._go_on()
+        again, self.came = idle and self.came > 0, 0
+        if again:
+            # Of those who came nobody violates, but S may have been solved less far than it has to be.
+            self._turn()
+        else:
+            self.kind = CERTAIN if idle and self.met == len(self.order) else TYPICAL
+            self._meet()
+
+    def _note(self, now: Finishing) -> None:
+        """Note how far a solution has moved w, and gradients, and what the gradients of the members are."""
+        s, p = self.expansion, now.problem
+        w, places = s.working, np.flatnonzero(now.member)
+        moves = (now.g - w.g[p, : len(now.g)])[places]
+        median, most = np.quantile(np.abs(moves), [MEDIAN, MOST]) if len(places) else (0.0, 0.0)
+        squared = -(now.alpha - w.alpha[p, : len(now.alpha)])[places] @ moves
+        self.path[:, p] += most, np.sqrt(max(squared, 0.0))
+        self.band[p] = median if self.met == len(self.order) else 0.0
+        at = s.example[places] - self.order.base
+        self.gradient[p, at] = now.g[places]
+        self.weight[p, at] = w.sign[p, places] * (now.upper - now.lower)[places]
+        self.looked[:, p, at] = self.path[:, p, None]
+
+    def _adopt(self) -> None:
+        for now in self.finishing:
+            self.expansion.adopt(now.problem, now.alpha, now.g, self.band[now.problem])
+        self.expansion.compact()
+
+    def _meet(self) -> None:
+        """Look at as many examples as were met, or, once there are no more, at all that may violate."""
+        self.reach = np.stack(self.expansion.limits(), axis=1)
+        start, self.met = self.met, min(max(GROWTH * self.met, FIRST), len(self.order))
+        self.seen = self.met
+        if start < self.met:
+            self.queue = self.order.rows(0, start, self.met)
+        else:
+            self.epoch += 1
+            rows = self.order.rows(self.epoch, 0, len(self.order))
+            self.queue = rows[self._doubtful()[rows - self.order.base]]
+        self.phase, self.position = "checking", 0
+
+    def _exact(self) -> bool:
+        """Compute the gradients of members near the extremes in float64; tell whether they show no violation.
+
+        After a few times it is taken as it is.
+        """
+        self.refreshes += 1
+        worst = self.error = 0.0
+        for now in self.finishing:
+            g, error = self.expansion.corrected(now.problem, now.g, now.alpha, now.extremes())
+            now.correct(g, self.expansion.working.sign[now.problem, : len(g)])
+            self.error = max(self.error, error)
+            top, bottom = now.extremes()
+            worst = max(worst, top - bottom)
+        return self.refreshes >= REFRESHES or worst / 2 + self.error <= self.settings.rules.tau
+
+    def _gather(self) -> None:
+        """Hand over what is known of the examples outside S."""
+        outside = self._outside()
+        rising = np.where(outside & (self.weight > 0), self.gradient, -np.inf).max(axis=1)
+        falling = np.where(outside & (self.weight < 0), self.gradient, np.inf).min(axis=1)
+        self.outside.extremes = np.stack([rising, falling], axis=1)
+        self.outside.gradient, self.outside.weight = self.gradient, np.where(outside, self.weight, 0.0)
+
+    def _outside(self) -> NDArray[np.bool_]:
+        """Tell which examples were looked at and are no members, shape (P, n)."""
+        s = self.expansion
+        live = np.flatnonzero(s.working.holders[: s.places])
+        found: NDArray[np.bool_] = ~np.isneginf(self.looked[CERTAIN])
+        found[:, s.example[live] - self.order.base] &= ~s.working.member[:, live]
+        return found
+
+    def _lacking(self, at: Any) -> Values:
+        """How far examples violate with the extreme members, when they were looked at; -inf where they take no part."""
+        top, bottom = self.reach.T
+        gradient, weight = self.gradient[:, at], self.weight[:, at]
+        found = np.where(weight > 0, gradient - bottom[:, None], top[:, None] - gradient)
+        return np.where(weight == 0, -np.inf, found)
+
+    def _doubtful(self) -> NDArray[np.bool_]:
+        """Tell which examples have to be looked at: never seen, or too much has moved since for what they lack, shape (n,)."""
+        far = self.path[self.kind, :, None] - self.looked[self.kind]
+        if self.kind == CERTAIN and not self.settings.kernel.formula.unit_diagonal:
+            # A decision value may have moved by d √K(x, x), which is d only where K(x, x) is known to be 1.
+            far[far > 0] = np.inf
+        if self.last:
+            far += self._doubt()
+        unknown = np.isneginf(self.looked[CERTAIN])
+        doubtful: NDArray[np.bool_] = unknown | (self._outside() & (self._lacking(slice(None)) > -far))
+        return np.asarray(doubtful.any(axis=0))

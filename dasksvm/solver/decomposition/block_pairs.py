@@ -1,0 +1,64 @@
+"""Steps in pairs on a square of kernel values: what solves the working set of a block."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.decomposition.pair_state import FIELDS, LEAST, NOWHERE, NUMBERS, SECOND_ORDER, How, make_play
+from dasksvm.solver.decomposition.pair_steps import advance
+from dasksvm.solver.kernels.features import Floats
+from dasksvm.solver.lasvm.finishing import solve_block
+from dasksvm.solver.state.row_cache import PAGE, RowCache, blocks_of
+
+Values = NDArray[np.float64]
+
+
+def solve_square(
+    kernel: Floats,
+    alpha: Values,
+    g: Values,
+    lower: Values,
+    upper: Values,
+    target: float,
+    limit: int,
+    selection: int,
+    by_gain: bool,
+) -> int:
+    """Make direction searches until δ ≤ target, in the manner of a selection; return how many.
+
+    Parameters
+    ----------
+    kernel : ndarray of shape (n, n)
+    alpha, g, lower, upper : ndarray of float64, shape (n,)
+        The first two are changed in place.
+    target : float
+    limit : int
+        Searches at most.
+    selection : int
+        See `number_of`; maximum gain alone may stick, which ends it.
+    by_gain : bool
+        Whether pairs of maximum gain end where their step is below `target`.
+    """
+    if selection == SECOND_ORDER:
+        return int(solve_block(kernel, alpha, g, lower, upper, target, limit))
+    now = np.zeros(NUMBERS)
+    now[LEAST] = np.inf
+    play = make_play(alpha, g, lower, upper, kernel.diagonal().copy(), np.full(FIELDS, NOWHERE, np.int64), now, PAGE)
+    _, steps = advance(play, _as_cache(kernel), How(selection, by_gain, 2, float(target)), limit)
+    return int(steps)
+
+
+def _as_cache(kernel: Floats) -> RowCache:
+    """Give the rows as a cache that has all of them."""
+    size = len(kernel)
+    ring = np.arange(size + 1)
+    return RowCache(
+        pages=kernel,
+        table=np.repeat(np.arange(size, dtype=np.int32)[:, None], blocks_of(size), axis=1),
+        cached=np.ones(size, np.bool_),
+        touched=np.zeros(size, np.bool_),
+        used=np.zeros(size, np.int64),
+        newer=np.roll(ring, 1),
+        older=np.roll(ring, -1),
+        free=np.zeros(0, np.int32),
+        size=np.zeros(2, np.int64),
+    )

@@ -1,0 +1,142 @@
+"""Learners that take all examples in before the first step, with α = 0, which needs no kernel values."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.engine.exact_sums import exact_margins
+from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
+from dasksvm.solver.state.batch import Batch
+from dasksvm.solver.state.expansion import MOVED_ROWS, Expansion
+from dasksvm.solver.state.working_arrays import insert, set_alpha, take_place
+
+Values = NDArray[np.float64]
+# Gradients this near the extremes are computed anew in float64: enough, if so many times the error is no more than that.
+NEARBY, FAR_OFF = 0.05, 4.0
+
+
+class RowlessExpansion(Expansion):
+    """Members that come in without kernel rows."""
+
+    def take_in(self, result: CandidateBatch, alpha: Values, wanted: NDArray[np.bool_]) -> None:
+        """Make members of the candidates of a batch, with coefficients α (P, m), in the problems where they are wanted."""
+        assert self.store is not None
+        at = np.flatnonzero(result.row_of >= 0)
+        known = self.known(result.examples[at], None)
+        sign, bound = result.sign[:, at], result.bound[:, at]
+        takes_part = wanted[:, at] & (bound > 0)
+        came = np.flatnonzero((known < 0) & takes_part.any(axis=0))
+        if len(came) and np.any(self.cache.cached):
+            self.release_rows()
+        meant = np.flatnonzero((known >= 0) | takes_part.any(axis=0))
+        places = known.copy()
+        places[meant] = take_in(
+            self.working,
+            known[meant],
+            sign[:, meant],
+            bound[:, meant],
+            sign[:, meant] - result.margins[:, at[meant]],
+            alpha[:, at[meant]],
+            takes_part[:, meant],
+        )
+        rows, new = result.features.take(result.row_of[at[came]]), places[came]
+        self.working.diagonal[new] = self.kernel.diagonal(rows)
+        self.working.slot[new] = self.store.append(rows)
+        self.example[new], self.code[new], self.arrival[new] = result.examples[at[came]], result.codes[at[came]], new
+
+    def exact_gradients_at(self, problem: int, places: Ints, alpha: Values) -> Values:
+        """G = y - Kα of some members in float64."""
+        support = np.flatnonzero(alpha)
+        members, slots = self.members(), self.order()
+        vectors, weights, found = members.take(slots[support]), alpha[support][None], np.empty(len(places))
+
+        def fill(part: tuple[int, int]) -> None:
+            rows = members.take(slots[places[slice(*part)]])
+            found[slice(*part)] = exact_margins(self.kernel, rows, vectors, weights)[0]
+
+        self.share(fill, len(places), MOVED_ROWS)
+        gradients: Values = self.working.sign[problem, places] - found
+        return gradients
+
+    def corrected(self, problem: int, g: Values, alpha: Values, extremes: tuple[float, float]) -> tuple[Values, float]:
+        """Compute the gradients of the members near the extremes anew in float64; of all, if they turn out to be far off.
+
+        Returns
+        -------
+        g : ndarray of float64, shape (V,)
+        error : float
+            By how much the largest error was off.
+        """
+        top, bottom = extremes
+        member = self.working.member[problem, : len(g)]
+        near = np.flatnonzero(member & (g > min(top, bottom) - NEARBY) & (g < max(top, bottom) + NEARBY))
+        for places in (near, np.flatnonzero(member)):
+            found = g.copy()
+            found[places] = self.exact_gradients_at(problem, places, alpha)
+            error = float(np.abs(found - g)[places].max(initial=0.0))
+            if FAR_OFF * error <= NEARBY:
+                break
+        return found, error
+
+
+class AllExamples(RowlessExpansion):
+    """Every example that can have a coefficient, with α = 0."""
+
+    band = True
+
+
+class IntakeLearner(Learner):
+    """A learner whose steps all come in finishing: every example is a member by then."""
+
+    expansion: AllExamples
+
+    def _expansion(self) -> Expansion:
+        return AllExamples(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
+
+    def _view(self) -> View:
+        """Publish nothing: no kernel values are wanted, and every example is sent."""
+        problems = self.settings.problems
+        everywhere = np.full(problems, np.inf)
+        return View(
+            version=self.applied,
+            generation=0,
+            members=None,
+            order=np.zeros(0, np.int64),
+            alpha=np.zeros((problems, 0)),
+            top=everywhere,
+            bottom=-everywhere,
+            wants=np.ones((problems, 2), np.bool_),
+            slack=everywhere,
+            tau=0.0,
+            band=True,
+        )
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        self.expansion.make_room(result)
+        nothing = np.zeros_like(result.sign)
+        self.expansion.take_in(result, nothing, nothing == 0)
+        self.seen += len(result.examples) if self.phase == "online" else 0
+
+    def _run(self, batch: Batch) -> bool:
+        raise NotImplementedError
+
+
+@njit()
+def take_in(
+    w: Any, known: Any, sign: Any, bound: Any, gradient: Any, alpha: Any, wanted: Any
+) -> Any:  # pragma: no cover
+    """Make members of examples, in the problems where they are wanted; return their places."""
+    places = np.empty(len(known), np.int64)
+    for c in range(len(known)):
+        places[c] = take_place(w) if known[c] < 0 else known[c]
+        for p in range(len(sign)):
+            if wanted[p, c] and not w.member[p, places[c]]:
+                insert(w, p, places[c], sign[p, c], bound[p, c], gradient[p, c])
+                w.holders[places[c]] += 1
+                if alpha[p, c] != 0.0:
+                    set_alpha(w, p, places[c], alpha[p, c])
+    return places

@@ -1,0 +1,44 @@
+"""Decomposition in pairs (paper 4; paper 1, section 3.1): all examples are taken in, and then each step needs the rows of two."""
+
+from dasksvm.solver.decomposition.batch_learner import BatchLearner
+from dasksvm.solver.decomposition.intake import IntakeLearner
+from dasksvm.solver.decomposition.pair_solver import Pairs
+from dasksvm.solver.state.expansion import Expansion
+
+
+class PairLearner(IntakeLearner, BatchLearner):
+    """The two-variable solver on one problem, or on several that share the kernel rows.
+
+    Parameters
+    ----------
+    settings : Settings
+        With decomposition rules.
+    """
+
+    @property
+    def stuck(self) -> bool:
+        """Whether maximum gain stuck in some problem."""
+        return any(now.stuck for now in self.finishing)
+
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Pairs:
+        """Make what makes the steps of a problem."""
+        rules = self.settings.decomposition
+        assert rules is not None
+        start = self.started_at(expansion.example[: expansion.places])[problem] if len(self.started) else None
+        return Pairs(expansion, problem, rules, tau, self.settings.seed, start)
+
+    def stop(self) -> None:
+        """Ask for no more examples, and for no more steps."""
+        super().stop()
+        for now in self.finishing:
+            now.limit = now.steps
+
+    def _check(self) -> None:
+        """Look no further: S has all examples."""
+        self._closed()
+        self._end()
+
+    def _end(self) -> None:
+        self.error = max(now.error for now in self.finishing)
+        self._conclude()
+        self.converged, self.phase = self._within(self.settings.rules.tau), "done"

@@ -1,0 +1,325 @@
+"""The steps in pairs of one problem: what they ask for, and who is left out of them.
+
+Members at a bound that violate with neither extreme are left out for a while (shrinking, as LIBSVM does it): rows then hold the
+values of the others only. When those are at rest, the gradients of the members left out are moved at once by what the
+coefficients have moved since, and all are looked at again.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.decomposition.intake import RowlessExpansion
+from dasksvm.solver.decomposition.pair_rows import completed
+from dasksvm.solver.decomposition.pair_state import (
+    AT_REST,
+    BOTTOM,
+    DUAL,
+    EXHAUSTED,
+    FALLING,
+    FIELDS,
+    FRESH,
+    GO,
+    IDLE,
+    KEPT,
+    LEAST,
+    MISSING,
+    MISSING_TOO,
+    NEW,
+    NOWHERE,
+    NUMBERS,
+    RISING,
+    STUCK,
+    TOP,
+    how_of,
+    look,
+    make_play,
+)
+from dasksvm.solver.decomposition.pair_steps import advance
+from dasksvm.solver.decomposition.rules import DecompositionRules
+from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.multiclass.schedule import draw, seeded
+from dasksvm.solver.state.expansion import Expansion
+from dasksvm.solver.state.row_cache import RowCache, narrowed, set_values
+
+Values = NDArray[np.float64]
+# Steps between two looks at who can be left out; the share that makes a difference; how near to τ it is checked who was left out.
+SHRINK_STEPS, SHRINK_SHARE, NEAR_REST = 1000, 0.05, 10.0
+# Gradients that are moved before others may have a say.
+AT_ONCE = 1e8
+# Times that gradients are computed anew in float64 where the steps end.
+REFRESHES = 5
+STATE = (
+    "problem",
+    "limit",
+    "steps",
+    "computed",
+    "refreshes",
+    "error",
+    "code",
+    "begun",
+    "ended",
+    "whole_again",
+    "next_look",
+    "at",
+    "now",
+    "alpha",
+    "g",
+    "active",
+    "wave",
+)
+
+
+class Pairs:
+    """The steps of a problem, on copies of its coefficients and gradients.
+
+    Parameters
+    ----------
+    expansion : Expansion
+        Of all examples, with α = 0.
+    problem : int
+    rules : DecompositionRules
+    tau : float
+    seed : int
+        Of the first pair.
+    start : ndarray of float64, shape (V,), or None
+        Coefficients to begin at.
+
+    Attributes
+    ----------
+    steps, computed : int
+        Steps made; kernel rows computed.
+    """
+
+    rounds = 0
+
+    def __init__(
+        self, expansion: Expansion, problem: int, rules: DecompositionRules, tau: float, seed: int, start: Values | None
+    ) -> None:
+        w, places = expansion.working, expansion.places
+        self.problem, self.seed, self.start = problem, seed, start
+        self.limit, self.shrinking = rules.limit, rules.shrinking
+        self.how = how_of(rules, tau)
+        self.sign, self.member = w.sign[problem, :places], w.member[problem, :places]
+        self.lower, self.upper = w.lower[problem, :places], w.upper[problem, :places]
+        self.diagonal = w.diagonal[:places].astype(expansion.cache.pages.dtype)
+        self.steps = self.computed = self.refreshes = 0
+        self.error = 0.0
+        self.code = GO
+        self.begun = self.ended = self.whole_again = False
+        self.interval = int(min(max(int(np.count_nonzero(self.member)), 1), SHRINK_STEPS))
+        self.next_look = self.interval
+        self.at: Ints = np.full(FIELDS, NOWHERE, np.int64)
+        self.now: Values = np.zeros(NUMBERS)
+        # Who is in play, and their rows, once others are left out; of those, in which wave they went, and α before each wave.
+        self.active: Ints = np.arange(places)
+        self.cache: RowCache | None = None
+        self.wave: Ints = np.full(places, -1, np.int64)
+        self.left: list[Values] = []
+        self._alpha: Values = np.zeros(places)
+        self._g: Values = self.sign.copy()
+        self._enter()
+        self._measure()
+
+    # What it has come to
+
+    @property
+    def alpha(self) -> Values:
+        """Coefficients of all places."""
+        if self.left:
+            self._alpha[self.active] = self.play.alpha
+        return self._alpha
+
+    @property
+    def g(self) -> Values:
+        """Gradients; of those left out, what they were when they went."""
+        if self.left:
+            self._g[self.active] = self.play.g
+        return self._g
+
+    @property
+    def dual(self) -> float:
+        """W(α) of paper 1, equation 4."""
+        return float(self.now[DUAL])
+
+    @property
+    def stuck(self) -> bool:
+        """Whether maximum gain has found none with the pair before, though others violate (paper 4, theorem 7)."""
+        return self.ended and self.code == STUCK
+
+    def movable(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Tell which members may rise and which may fall."""
+        return self.member & (self.alpha < self.upper), self.member & (self.alpha > self.lower)
+
+    def extremes(self) -> tuple[float, float]:
+        """g_max and g_min of paper 1, equation 10, among those in play."""
+        return float(self.now[TOP]), float(self.now[BOTTOM])
+
+    # Finishing
+
+    def choose(self, expansion: Expansion) -> bool:
+        """Tell whether there are steps to make; False once it has ended."""
+        if not self.begun:
+            self._begin(expansion)
+        if self.ended:
+            return False
+        over = self.steps >= self.limit
+        done = over or self.code in (AT_REST, STUCK, EXHAUSTED)
+        if done and self.left:
+            self._bring_back(expansion)
+            self.next_look = self.steps + 1
+            done = over
+        if done and not over and self.code != STUCK and self.refreshes < REFRESHES:
+            done = not self._refresh(expansion)
+        if done:
+            self.ended = True
+            self._sum_up()
+            return False
+        if self.shrinking and self.steps >= self.next_look:
+            self._shrink(expansion)
+        return True
+
+    def order(self, expansion: Expansion) -> Ints:
+        """Slots of the places in play."""
+        return expansion.order()[self.active] if self.left else expansion.order()
+
+    def missing(self, expansion: Expansion) -> Ints:
+        """List the slots of the members whose rows the next step lacks."""
+        return self.order(expansion)[self._lacking()]
+
+    def put(self, expansion: Expansion, rows: Floats) -> None:
+        """Keep the rows that were missing."""
+        lacking, cache = self._lacking(), self._rows(expansion)
+        expansion.put_rows(cache, lacking, rows)
+        for place in lacking:
+            # Curvatures are made of the exact K(x, x): gradients must move by the same.
+            set_values(cache, place, np.array([place]), self.play.diagonal[[place]])
+        self.computed += len(lacking)
+
+    def solve(self, expansion: Expansion) -> None:
+        """Make steps, up to the first that lacks a row."""
+        most = max(int(AT_ONCE / max(len(self.active), 1)), 1)
+        most = min(most, self.limit - self.steps, max(self.next_look - self.steps, 1) if self.shrinking else most)
+        self.code, steps = advance(self.play, self._rows(expansion), self.how, most)
+        self.steps += steps
+
+    def _lacking(self) -> Ints:
+        wanted = self.at[[MISSING, MISSING_TOO]]
+        return wanted[wanted >= 0]
+
+    def _rows(self, expansion: Expansion) -> RowCache:
+        """The kernel rows of all members, or those of the members in play."""
+        return expansion.cache if self.cache is None else self.cache
+
+    def _begin(self, expansion: Expansion) -> None:
+        """Begin at given coefficients, or at α = 0 with a pair that does not depend on the selection."""
+        self.begun = True
+        moved = np.zeros(0, np.int64) if self.start is None else np.flatnonzero(self.start)
+        if len(moved):
+            assert self.start is not None
+            self._alpha[moved] = np.clip(self.start[moved], self.lower[moved], self.upper[moved])
+            expansion.move(self._g, np.flatnonzero(self.member), moved, self._alpha[moved])
+            self._enter()
+            self._measure()
+        elif self.now[TOP] - self.now[BOTTOM] > self.how.tau:
+            random = seeded(self.seed)
+            for field, sign in ((RISING, 1), (FALLING, -1)):
+                side = np.flatnonzero(self.member & (self.sign == sign))
+                self.at[field] = side[int(draw(random) * len(side))]
+
+    def _refresh(self, expansion: Expansion) -> bool:
+        """Compute the gradients of members near the extremes in float64; tell whether they show a violation to go on with."""
+        assert isinstance(expansion, RowlessExpansion)
+        self.refreshes += 1
+        self._alpha, before = self.alpha, self.g
+        self._g, self.error = expansion.corrected(self.problem, before, self._alpha, self.extremes())
+        self._enter()
+        self._measure()
+        if self.how.by_gain or (self.now[TOP] - self.now[BOTTOM]) / 2 + self.error <= self.how.tau:
+            return False
+        self.at[[RISING, FALLING, FRESH, MISSING, MISSING_TOO]] = NOWHERE
+        self.code = GO
+        return True
+
+    def _enter(self) -> None:
+        """Bring the active members into play."""
+        among = self.active if self.left else slice(None)
+        alpha, g, lower, upper, diagonal = (
+            array[among] for array in (self._alpha, self._g, self.lower, self.upper, self.diagonal)
+        )
+        self.play = make_play(alpha, g, lower, upper, diagonal, self.at, self.now)
+
+    def _measure(self) -> None:
+        """Look at the members in play anew."""
+        look(self.play)
+        self.now[LEAST], self.now[IDLE] = np.inf, 0.0
+        self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Compute the dual anew; ½ Σ α (y + g), where all are in play."""
+        if not self.left:
+            self.now[DUAL] = 0.5 * float(self._alpha @ (self.sign + self._g))
+
+    def _shrink(self, expansion: Expansion) -> None:
+        """Leave out the members at a bound that violate with neither extreme, where that makes a difference."""
+        self.next_look = self.steps + self.interval
+        if not self.whole_again and self.now[TOP] - self.now[BOTTOM] <= NEAR_REST * self.how.tau:
+            self.whole_again = True
+            self._bring_back(expansion)
+        play, top, bottom = self.play, self.now[TOP], self.now[BOTTOM]
+        idle = ~(play.up & play.down) & ~(play.up & (play.g >= bottom)) & ~(play.down & (play.g <= top))
+        # What the next step needs stays, and so does what the next search does.
+        named = [RISING, FALLING, FRESH, KEPT, NEW, MISSING, MISSING_TOO]
+        named = [field for field in named if self.at[field] >= 0]
+        idle[self.at[named]] = False
+        stay = np.flatnonzero(~idle)
+        if len(stay) > (1.0 - SHRINK_SHARE) * len(idle):
+            return
+        self._alpha, self._g = self.alpha, self.g
+        self.wave[self.active[idle]] = len(self.left)
+        self.left.append(self._alpha.copy())
+        self.active = self.active[stay]
+        self.at[named] = np.searchsorted(stay, self.at[named])
+        rows = narrowed(self._rows(expansion), stay)
+        if self.cache is None:
+            expansion.release_rows()
+        self.cache = rows
+        self._enter()
+
+    def _bring_back(self, expansion: Expansion) -> None:
+        """Move the gradients of those left out, and look at all members."""
+        self._alpha, self._g = self.alpha, self.g
+        for wave, before in enumerate(self.left):
+            moved = np.flatnonzero(self._alpha != before)
+            out = np.flatnonzero(self.member & (self.wave == wave))
+            expansion.move(self._g, out, moved, self._alpha[moved] - before[moved])
+        named = [field for field in (KEPT, NEW) if self.at[field] >= 0]
+        if self.cache is not None:
+            # Who is at a bound will hardly move; of the others, and the next search, the rows stay.
+            wanted = self.play.up & self.play.down
+            wanted[self.at[named]] = True
+            expansion.cache = completed(expansion, self.cache, self.active, wanted)
+        self.at[named] = self.active[self.at[named]]
+        self.at[[RISING, FALLING, FRESH, MISSING, MISSING_TOO]] = NOWHERE
+        self.cache, self.left, self.code = None, [], GO
+        self.wave[:] = -1
+        self.active = np.arange(len(self._alpha))
+        self._enter()
+        self._measure()
+
+    # Snapshots
+
+    def state(self) -> dict[str, Any]:
+        """Give what a snapshot needs beside the working arrays and the cache."""
+        left = np.array(self.left).reshape(len(self.left), len(self._alpha))
+        return {name: getattr(self, name) for name in STATE} | {"left": left}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.left = list(state["left"].copy())
+        for name in STATE:
+            value = state[name]
+            name = {"alpha": "_alpha", "g": "_g"}.get(name, name)
+            setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
+        self._enter()

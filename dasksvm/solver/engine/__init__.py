@@ -1,0 +1,1 @@
+"""What all solvers share: the learner as a state machine, what it asks for, and how examples are selected and scored."""

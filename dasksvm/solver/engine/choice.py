@@ -1,0 +1,112 @@
+"""Choosing examples by their decision values (paper 1, sections 4.1 to 4.4): the best of each group of candidates."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.engine.selection import NEAR_ENOUGH, criterion_of, measure_of
+from dasksvm.solver.engine.tiles import margins, score
+from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Features, Ints
+from dasksvm.solver.kernels.kernel import BLOCK_ROWS, Kernel
+from dasksvm.solver.memory import Workspace
+from dasksvm.solver.messages import CandidateBatch, ScorePlan, Targets, View
+
+# Candidates for each choice that are scored together where sampling may end early; of all choices, the least.
+AT_ONCE, LEAST_AT_ONCE = 8, 32
+
+
+def execute(
+    plan: ScorePlan,
+    kernel: Kernel,
+    features: Features,
+    targets: Targets,
+    workspace: Workspace,
+) -> CandidateBatch:
+    """Do what a plan asks: score its examples, or choose among them and score those that were chosen; arguments as of `score`."""
+    if plan.choice is None:
+        return score(plan, kernel, features, targets, workspace)
+    chosen, sampled, scored = best_of_groups(plan, kernel, features, targets, workspace)
+    few = replace(plan, rows=plan.rows[chosen], choice=None)
+    batch = score(few, kernel, features.take(chosen), targets.take(chosen), workspace)
+    return replace(batch, evaluations=batch.evaluations + scored, sampled=sampled)
+
+
+def best_of_groups(
+    plan: ScorePlan, kernel: Kernel, features: Features, targets: Targets, workspace: Workspace
+) -> tuple[Ints, int, int]:
+    """Choose the best candidate of each group.
+
+    A last group that autoactive sampling did not fill is left alone, unless it is the only one. Without an expansion any do.
+
+    Returns
+    -------
+    chosen : ndarray of int64
+        Positions in the plan.
+    sampled : int
+        Candidates in the groups.
+    scored : int
+        Kernel values computed.
+    """
+    view, choice = plan.view, plan.choice
+    assert choice is not None
+    adaptive, measure = criterion_of(choice.criterion).adaptive, measure_of(choice.criterion)
+    if view.members is None:
+        first = np.arange(min(choice.groups, len(features)))
+        return first, len(first), 0
+    near = near_boundary(view)
+    step = min(max(AT_ONCE * choice.groups, LEAST_AT_ONCE), BLOCK_ROWS) if adaptive else BLOCK_ROWS
+    values, close = np.zeros(0), np.zeros(0, np.bool_)
+    # Where examples come in without a coefficient there are many of those, which no decision value needs.
+    used = np.flatnonzero(view.alpha.any(axis=0)) if view.band else np.arange(len(view.order))
+    alpha, order = np.ascontiguousarray(view.alpha[:, used]), view.order[used]
+    ends: Ints = np.zeros(0, np.int64)
+    for start in range(0, len(features), step):
+        part = slice(start, min(start + step, len(features)))
+        rows = features.part(part.start, part.stop)
+        found = margins(kernel, rows, view.members, alpha, order, workspace)
+        decision = found + bias(view)[:, None]
+        values = np.concatenate([values, measure(decision, targets.sign[:, part]).min(axis=0)])
+        close = np.concatenate([close, (np.abs(decision) < near[:, None]).any(axis=0)])
+        ends = group_ends(close, choice.size, NEAR_ENOUGH if adaptive else choice.size, choice.groups)
+        if len(ends) == choice.groups:
+            break
+    if len(ends) == 0 or (not adaptive and len(ends) < choice.groups and ends[-1] < len(values)):
+        ends = np.append(ends, len(values))
+    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+    chosen = np.array([a + np.argmin(values[a:b]) for a, b in zip(starts, ends, strict=True)], np.int64)
+    return chosen, int(ends[-1]), len(values) * len(used)
+
+
+def bias(view: View) -> NDArray[np.float64]:
+    """The bias b of each problem (paper 1, equation 10); 0 while a class is missing."""
+    known = np.isfinite(view.top) & np.isfinite(view.bottom) & (not view.band)
+    return np.where(known, (np.where(known, view.top, 0.0) + np.where(known, view.bottom, 0.0)) / 2, 0.0)
+
+
+def near_boundary(view: View) -> NDArray[np.float64]:
+    """The distance from which on an example cannot enter S, 1 + δ/2 where there is a bias; inf while a class is missing.
+
+    Where every example enters it is that of the margin.
+    """
+    if view.band:
+        return np.where(np.isfinite(view.bottom), 1.0 - view.bottom, 1.0)
+    known = np.isfinite(view.top) & np.isfinite(view.bottom)
+    return np.where(known, 1.0 + (np.where(known, view.top, 0.0) - np.where(known, view.bottom, 0.0)) / 2, np.inf)
+
+
+@njit()
+def group_ends(close: Any, size: int, enough: int, groups: int) -> Any:  # pragma: no cover
+    """Tell where each full group ends: after `size` candidates, or with so many close ones."""
+    ends = np.empty(groups, np.int64)
+    found = start = near = 0
+    for at in range(len(close)):
+        near += close[at]
+        if at + 1 - start == size or near == enough:
+            ends[found] = at + 1
+            found, start, near = found + 1, at + 1, 0
+            if found == groups:
+                break
+    return ends[:found]

@@ -1,0 +1,390 @@
+"""The sans-I/O learner: it asks for tiles, takes them in order, and owns the state of the solver.
+
+No clock, no thread, no file, no Dask: `plans` says what is wanted, `take` applies a result, and between two calls the
+whole state is arrays and scalars. A fixed number L of batches is in flight; batch i is always scored against the state after
+batch i - L, whatever the timing.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.engine.algorithm import Algorithm
+from dasksvm.solver.engine.choice import near_boundary
+from dasksvm.solver.engine.drift import Slack
+from dasksvm.solver.engine.selection import AS_GIVEN, RANDOM, Pools, RandomOrder
+from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.engine.tiles import excess
+from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.messages import CandidateBatch, MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan, View
+from dasksvm.solver.state.batch import ENTERED, SEEN, STEPS, absorb, begin
+from dasksvm.solver.state.expansion import Each
+
+LEAST_BATCH, LARGEST_BATCH = 64, 500
+REFRESHES, MOST_EPOCHS = 5, 100
+# What is in doubt: values off by so many times the largest error found in S, and so many standard errors of rounding.
+ERRORS_FOUND, ERRORS_EXPECTED = 4.0, 16.0
+# An example whose violation is below -NEAR is left alone between two passes over the whole set.
+NEAR = 0.5
+
+
+class Learner(Algorithm):
+    """An online solver as a state machine: seeding → online → finishing (→ online again, or checking) → done.
+
+    What its steps are, a subclass says.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.phase = "idle"
+        self.epoch = self.position = self.asked = self.applied = 0
+        self.seen = self.steps = self.evaluations = self.refreshes = 0
+        self.expansion = self._expansion()
+        self.seen_before = 0
+        self.changed = self.stopped = self.converged = self.strangers = self.paused = False
+        self.excess = np.zeros(0, np.float32)
+        self.order = RandomOrder((), AS_GIVEN)
+        self.seeds: Ints = np.zeros(0, np.int64)
+        self.queue: Ints | None = None
+        self.drift = Slack(settings.problems)
+        self.pools: Pools | None = None
+        self.inflight: dict[int, tuple[Plan, Ints]] = {}
+        self.finishing: list[Any] = []
+        self.extremes: NDArray[np.float64] = np.zeros((settings.problems, 2))
+        # The largest error of a gradient that was found in S when it was computed anew in float64; and the largest violation of
+        # the whole set, once that is known.
+        self.error = 0.0
+        self.violation: NDArray[np.float64] = np.full(settings.problems, np.nan)
+
+    def feed(self, order: RandomOrder, seeds: Ints) -> None:
+        """Begin a pass over some examples: the whole set, or the block of a `partial_fit`.
+
+        Parameters
+        ----------
+        order : RandomOrder
+        seeds : ndarray of int64
+            A few examples of each class to begin with; none once there is an expansion.
+        """
+        self.order = order
+        self.strangers = not np.any(self.expansion.examples() >= order.base)
+        self.epoch = self.position = 0
+        self.phase = "seeding" if len(seeds) else "online"
+        self.finishing = []
+        self.seeds = seeds
+        self.queue = None
+        self.seen_before, self.refreshes = self.seen, 0
+        self.changed = self.stopped = self.converged = self.paused = False
+        self.error, self.violation = 0.0, np.full(self.settings.problems, np.nan)
+        how = self.settings.selection
+        self.pools = None if how.criterion == RANDOM else Pools(order, how)
+        if self.pools is not None:
+            self.pools.begin(np.union1d(seeds, self.expansion.examples()))
+        if self.settings.epochs == 0:
+            self.excess = np.full(len(order), np.inf, np.float32)
+
+    def stop(self) -> None:
+        """Ask for no more examples: what is in flight is taken, and finishing follows."""
+        self.epoch, self.position = max(self.settings.epochs - 1, 0), self._length()
+        self.phase = "online" if self.phase == "seeding" else self.phase
+        self.stopped = True
+
+    def share_work(self, each: Each) -> None:
+        """Give the learner a `map` that runs in parallel; what it computes does not depend on it."""
+        self.expansion.each = each
+
+    # Asking
+
+    def plans(self) -> list[Plan]:
+        """Say what is wanted now, beyond what is in flight; nothing at all when the run is done."""
+        new: list[Plan] = []
+        while True:
+            while len(self.inflight) < self.settings.lookahead:
+                plan = self._next_plan()
+                if plan is None:
+                    break
+                new.append(self._ask(plan))
+            if self.inflight or self.phase in ("idle", "done"):
+                return new
+            if self.phase == "finishing":
+                wanted = self._finish()
+                if wanted is not None:
+                    new.append(self._ask(wanted))
+            else:
+                self._turn()
+
+    def _turn(self) -> None:
+        """Go over to the next phase: nothing is asked for or in flight."""
+        if self.phase == "online":
+            self.phase = "finishing"
+            self.begin_finishing(0)
+        elif self.phase == "checking":
+            self._end()
+        else:
+            raise ValueError(f"nothing follows the phase {self.phase!r}")
+
+    def pending(self) -> list[Plan]:
+        """List what is in flight, in sequence: what an executor that takes over has to do again."""
+        return [self.inflight[sequence][0] for sequence in sorted(self.inflight)]
+
+    def _ask(self, plan: Plan) -> Plan:
+        self.inflight[plan.sequence] = (plan, self.expansion.arrivals())
+        self.asked += 1
+        return plan
+
+    def _next_plan(self) -> ScorePlan | None:
+        if self.pools is None or self.phase != "online":
+            rows, choice = self._next_rows(), None
+        else:
+            if self.pools.free == 0 and not self.inflight and self.epoch + 1 < self.settings.epochs:
+                self.epoch += 1
+                self.pools.begin(self.expansion.examples())
+            rows, choice = self.pools.ask(0 if self.stopped else self._left())
+        return ScorePlan(self.asked, rows, self._view(), choice) if len(rows) else None
+
+    def _left(self) -> int:
+        """Examples that the budget leaves, beyond what is in flight."""
+        asked = sum(plan.wanted for plan, _ in self.inflight.values() if isinstance(plan, ScorePlan))
+        return max(self.settings.max_examples - (self.seen - self.seen_before) - asked, 0)
+
+    def _next_rows(self) -> Ints:
+        none = np.zeros(0, np.int64)
+        if self.phase == "seeding":
+            start = self.position
+            self.position += 0 if self.inflight else LARGEST_BATCH
+            return self.seeds[start : self.position]
+        if self.phase not in ("online", "checking") or self.paused:
+            return none
+        left = self._left() if self.phase == "online" else self._length()
+        places = self.expansion.places
+        if self.position >= self._length() and self.phase == "online" and self.epoch + 1 < self.settings.epochs:
+            self.epoch, self.position = self.epoch + 1, 0
+        value = self.expansion.cache.pages.itemsize
+        room = self.settings.inflight_bytes // ((self.settings.lookahead + 1) * value * max(places, 1))
+        # Of several problems more examples become members of some: a batch has to catch up with more of those before it.
+        largest = LARGEST_BATCH if self.settings.problems == 1 else 3 * LARGEST_BATCH // 4
+        # Many members, or many examples of which few became members: either way a batch brings few that matter to its mates.
+        wanted = int(np.clip(max(places // 4, self.seen // 64), LEAST_BATCH, largest))
+        size = max(min(wanted, room), LEAST_BATCH // 4)
+        stop = min(self.position + size, self._length(), self.position + left)
+        start, self.position = self.position, stop
+        if stop <= start:
+            return none
+        return self.order.rows(self.epoch, start, stop) if self.queue is None else self.queue[start:stop]
+
+    def _length(self) -> int:
+        return len(self.order) if self.queue is None else len(self.queue)
+
+    def _view(self) -> View:
+        s, problems = self.expansion, self.settings.problems
+        if self.phase == "checking":
+            view = s.view(self.applied, self._finished_alpha(), np.full(problems, -np.inf), self.settings.rules.tau)
+            return replace(view, tile=False, exact=self._claims())
+        return s.view(self.applied, self._finished_alpha(), self._slack(), self.settings.rules.tau)
+
+    def _slack(self) -> NDArray[np.float64]:
+        """Say what a violation in each problem may rise by before a batch that is asked for now is used."""
+        return self.drift.now() if self.settings.filter else np.full(self.settings.problems, np.inf)
+
+    # Taking
+
+    def take(self, result: Result) -> Progress:
+        """Apply a result; they come strictly in sequence."""
+        if result.sequence != self.applied:
+            raise ValueError(f"result {result.sequence} came where {self.applied} was expected")
+        plan, arrivals = self.inflight.pop(result.sequence)
+        self.applied += 1
+        if isinstance(result, MemberRows):
+            assert isinstance(plan, RowsPlan)
+            self.evaluations += result.rows.size
+            now = self.finishing[-1]
+            now.put(self.expansion, result.rows)
+            now.solve(self.expansion)
+        else:
+            self.evaluations += result.evaluations
+            if self.phase == "checking":
+                assert isinstance(plan, ScorePlan)
+                self._look(result, plan)
+            elif not self.stopped:
+                assert isinstance(plan, ScorePlan)
+                self._process(result, plan, arrivals)
+            if self.phase == "seeding" and self.position >= len(self.seeds):
+                self.phase, self.position = "online", 0
+        return self.progress()
+
+    def progress(self) -> Progress:
+        """Say where the run stands."""
+        delta, dual = self._standing()
+        members = int(np.count_nonzero(self.expansion.working.holders))
+        steps = self.steps + sum(now.steps for now in self.finishing)
+        evaluations = self.evaluations + self.expansion.evaluations
+        return Progress(self.phase, self.epoch, self.seen, members, steps, delta, dual, evaluations, self.measure)
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        s = self.expansion
+        if self.settings.epochs == 0 and self.phase == "online":
+            violated = np.where(result.bound > 0, excess(plan.view, result.codes, result.sign, result.margins), -np.inf)
+            self.excess[result.examples - self.order.base] = violated.max(axis=0)
+        s.make_room(result)
+        known = s.known(result.examples, self.seeds if self.strangers and self.epoch == 0 else None)
+        batch = begin(s, result, arrivals, known)
+        full = self._run(batch)
+        absorb(s, result, batch)
+        self.seen += int(batch.at[:, SEEN].max()) if self.phase == "online" else 0
+        self.steps += int(batch.at[:, STEPS].sum())
+        self.changed |= bool(batch.at[:, ENTERED].any())
+        self.paused |= self._pauses() and not self.stopped
+        if self.pools is not None and plan.choice is not None:
+            far = near_boundary(plan.view)[:, None]
+            with np.errstate(invalid="ignore"):  # inf - inf
+                moved = ((s.scored(result) - batch.excess) / far).ravel()
+            self.pools.settle(plan.rows, result.examples, result.sampled)
+            assert s.store is not None
+            room = self.settings.inflight_bytes / max(s.store.row_bytes(), 1.0)
+            members = int(np.count_nonzero(s.working.holders))
+            self.pools.pace(moved[np.isfinite(moved)], members, room, self.settings.lookahead)
+        if self.phase == "online" and batch.excess.size:
+            with np.errstate(invalid="ignore"):  # inf - inf
+                moves = batch.excess - s.scored(result)
+            moves[:, batch.chosen] += np.nan_to_num(batch.moved)
+            self.drift.note(moves)
+        if full and not self.stopped:
+            self.stop()
+
+    def ended_early(self) -> bool:
+        """Tell whether a budget, or who watched, ended the run before it was done."""
+        seen, rules = self.seen - self.seen_before, self.settings.decomposition
+        if rules is not None:
+            return self.stopped or (not self.converged and self.progress().steps >= rules.limit)
+        asked = len(self.order) * max(self.settings.epochs, 1)
+        return self.stopped or (not self.converged and self.settings.max_examples <= seen < asked)
+
+    def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
+        """Give the support vectors, ordered by class and example: coefficients (P, S), classes, examples and slots (S,)."""
+        s = self.expansion
+        coefficients = self.outcome(s, self.finishing).coefficients
+        places = s.support(coefficients)
+        return coefficients[:, places], s.code[places], s.example[places], s.working.slot[places]
+
+    # Finishing
+
+    def begin_finishing(self, problem: int) -> None:
+        """Begin to finish a problem, after those before it."""
+        self.finishing.append(self.finisher(self.expansion, problem, self._tau()))
+
+    def copy_tau(self) -> float:
+        """Where finishing stops on a copy that is shown on the way."""
+        return self.settings.rules.tau
+
+    def _tau(self) -> float:
+        return self.settings.rules.tau if self.settings.finish else np.inf
+
+    def _finish(self) -> RowsPlan | None:
+        """Go on with finishing: None when a problem, or all of it, is done; else the rows that a round needs, or none.
+
+        Also where no row is missing, others have a say between two rounds.
+        """
+        now, s = self.finishing[-1], self.expansion
+        if now.choose(s):
+            return RowsPlan(self.asked, now.missing(s), s.members(), now.order(s))
+        if now.problem + 1 < self.settings.problems:
+            self.begin_finishing(now.problem + 1)
+        else:
+            self._finished()
+        return None
+
+    def _finished(self) -> None:
+        if self.paused:
+            # What was solved to go on with is not what a run ends with.
+            self._go_on()
+            self.phase, self.paused = "finishing" if self.stopped else "online", False
+            if self.stopped:
+                self.begin_finishing(0)
+            return
+        if self.settings.epochs == 0 and not self.stopped and self.epoch < MOST_EPOCHS:
+            if self.changed or self.queue is not None:
+                self._next_pass()
+                return
+            if self.refreshes < REFRESHES and self._refresh():
+                return
+        self._check()
+
+    def _claims(self) -> bool:
+        """Tell whether the run is to end with a claim about the whole set, and was not stopped on the way."""
+        return self.settings.epochs == 0 and not self.stopped
+
+    def _check(self) -> None:
+        """Look at what S does not say: the bias, where it leaves that open, and the examples that a claim hangs on.
+
+        For a claim these are computed in float64.
+        """
+        closed = self._closed()
+        self.phase, self.epoch, self.position, self.queue = "checking", self.epoch + 1, 0, None
+        if closed and self._claims() and self.converged:
+            rows = self.order.rows(self.epoch, 0, len(self.order))
+            self.queue = rows[self._in_doubt()[rows - self.order.base]]
+        elif closed and not self._claims():
+            self.queue = np.zeros(0, np.int64)
+        if self._length() == 0:
+            self._end()
+
+    def _in_doubt(self) -> NDArray[np.bool_]:
+        """Tell which examples outside S violate or not by less than their gradients may be off, shape (n,)."""
+        doubtful: NDArray[np.bool_] = self.excess > -self._doubt()
+        s = self.expansion
+        # Of members of some problems only, the others may say something.
+        inside = s.example[: s.places][s.holds(np.arange(s.places)).all(axis=0)]
+        doubtful[inside[inside >= self.order.base] - self.order.base] = False
+        return doubtful
+
+    def _doubt(self) -> float:
+        """Bound how far gradients outside S may be off: a few times the error that was found in S, or that is to be expected."""
+        s, finished = self.expansion, self._finished_alpha()
+        alpha = s.weights() if finished is None else finished
+        scale = float(s.working.diagonal[: s.places].max(initial=0.0))
+        expected = (
+            float(np.finfo(s.members().dtype).eps) * scale * float(np.sqrt((alpha**2).sum(axis=1).max(initial=0.0)))
+        )
+        return max(ERRORS_FOUND * self.error, ERRORS_EXPECTED * expected)
+
+    def _end(self) -> None:
+        """End the run, and say what is known."""
+        self._conclude()
+        self.converged = self._claims() and self.converged and self._within(2 * self.settings.rules.tau)
+        self.phase = "done"
+
+    def _within(self, tolerance: float) -> bool:
+        """Tell whether nothing violates by more than this, as far as can be told in the precision of the kernel values."""
+        return bool(self.violation.max() + self.error <= tolerance)
+
+    def _next_pass(self) -> None:
+        """Begin another pass: over the examples near the margin until they are at rest, then over all of them."""
+        near = self.changed and self.epoch > 0
+        self._go_on()
+        self.epoch, self.position, self.changed, self.phase = self.epoch + 1, 0, False, "online"
+        self.queue = self.pools = None
+        if near:
+            rows = self.order.rows(self.epoch, 0, len(self.order))
+            self.queue = rows[self.excess[rows - self.order.base] > -NEAR]
+
+    def _go_on(self) -> None:
+        """Let the online iterations go on from the finished coefficients."""
+        self.steps += sum(now.steps for now in self.finishing)
+        self._adopt()
+        self.finishing = []
+
+    def _refresh(self) -> bool:
+        """Compute the members' gradients anew in float64; True if that showed a violation, which is then repaired."""
+        self.refreshes, self.error = self.refreshes + 1, 0.0
+        if self._verify() <= 2 * self.settings.rules.tau:
+            self.converged = True
+            return False
+        self._go_on()
+        self.changed, self.phase = True, "finishing"
+        self.begin_finishing(0)
+        return True

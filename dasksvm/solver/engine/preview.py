@@ -1,0 +1,90 @@
+"""Models on the way: finish a copy and leave the state as though nobody had looked (paper 1, section 4.4)."""
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.tiles import Map, member_rows
+from dasksvm.solver.kernels.features import Features, Ints
+from dasksvm.solver.memory import Workspace
+from dasksvm.solver.messages import Message, Progress, RowsPlan
+
+PHASE = "intermediate"
+
+
+@dataclass(frozen=True)
+class Finished(Message):
+    """A finished copy of an expansion.
+
+    Attributes
+    ----------
+    progress : Progress
+        Of the copy; the kernel values that finishing took are not counted.
+    alpha : ndarray of float64, shape (P, S)
+    features : Features
+        Of the S support vectors.
+    codes, examples : ndarray of int64, shape (S,)
+        Their classes and ids.
+    extremes : ndarray of float64, shape (P, 2)
+        g_max and g_min of paper 1, equation 10.
+    """
+
+    progress: Progress
+    alpha: NDArray[np.float64]
+    features: Features
+    codes: Ints
+    examples: Ints
+    extremes: NDArray[np.float64]
+
+
+def is_due(every: tuple[int, ...], before: int, seen: int) -> bool:
+    """Tell whether a multiple of one of some numbers of examples was reached since `before` were seen."""
+    return any(seen // step > before // step for step in every)
+
+
+def finished_copy(learner: Learner, each: Map = map) -> Finished:
+    """Finish a copy of what a learner has now; see `copying`."""
+    steps = copying(learner, each)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            finished: Finished = end.value
+            return finished
+
+
+def copying(learner: Learner, each: Map = map) -> Generator[None, None, Finished]:
+    """Finish a copy of what a learner has now, and stop after each round; the learner must stay as it is meanwhile.
+
+    The copy has kernel rows of its own, up to `cache_bytes`: to use the learner's would change which of them stay, and the last
+    bits of what follows. Where no support vector is free, its bias lies between the gradients of S alone, not of all examples.
+
+    Parameters
+    ----------
+    learner : Learner
+        After seeding; between two calls.
+    each : callable
+        As for `member_rows`.
+    """
+    s, settings, workspace = learner.expansion.shadow(), learner.settings, Workspace()
+    copies = []
+    for problem in range(settings.problems):
+        now = learner.finisher(s, problem, learner.copy_tau())
+        while now.choose(s):
+            missing = now.missing(s)
+            if len(missing):
+                plan = RowsPlan(0, missing, s.members(), now.order(s))
+                now.put(s, member_rows(plan, settings.kernel, workspace, each).rows)
+            now.solve(s)
+            yield
+        copies.append(now)
+    found = learner.outcome(s, copies)
+    places = s.support(found.coefficients)
+    progress = replace(learner.progress(), phase=PHASE, members=len(places), delta=found.delta, dual=found.dual)
+    features = s.members().take(s.working.slot[places])
+    return Finished(
+        progress, found.coefficients[:, places], features, s.code[places], s.example[places], found.extremes
+    )

@@ -1,0 +1,195 @@
+"""What an executor does with a plan: pure functions of their arguments, the same bits wherever they run."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Features, Ints
+from dasksvm.solver.kernels.kernel import Kernel, column_blocks
+from dasksvm.solver.memory import Workspace
+from dasksvm.solver.messages import CandidateBatch, MemberRows, RowsPlan, ScorePlan, Targets, View
+from dasksvm.solver.multiclass.structure import gradients
+from dasksvm.solver.state.direction_search import weighted_sum
+
+PIECE = 1024
+Map = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
+
+
+def score(
+    plan: ScorePlan,
+    kernel: Kernel,
+    features: Features,
+    targets: Targets,
+    workspace: Workspace,
+) -> CandidateBatch:
+    """Compute the tile of a batch and keep the rows of the examples that may well enter S (see `Slack`).
+
+    Parameters
+    ----------
+    plan : ScorePlan
+    kernel : Kernel
+    features : Features
+        Of the plan's m examples, in its order.
+    targets : Targets
+        Of the same examples.
+    workspace : Workspace
+        Lends the rows of the result.
+    """
+    view = plan.view
+    codes, sign, bound = targets
+    if not view.tile:
+        return _look(plan, kernel, features, targets, workspace)
+    rows = workspace.loan((len(features), len(view.order)), features.dtype)
+    margins = np.zeros((len(view.alpha), len(features)))
+    for left, right in column_blocks(*rows.shape[::-1]):
+        assert view.members is not None
+        kernel.block(features, view.members.take(view.order[left:right], workspace), rows, left)
+        _add_margins(rows, left, right, view.alpha, margins)
+    found = excess(view, codes, sign, margins)
+    able = (bound > 0) & (found > view.tau - view.slack[:, None])
+    kept = np.flatnonzero(able.any(axis=0))
+    row_of = np.full(len(features), -1, np.int64)
+    row_of[kept] = np.arange(len(kept))
+    everything = len(kept) == len(features)
+    _compress(rows, kept)
+    return CandidateBatch(
+        sequence=plan.sequence,
+        examples=plan.rows,
+        codes=codes,
+        sign=sign,
+        bound=bound,
+        margins=margins,
+        row_of=row_of,
+        features=features if everything else features.take(kept),
+        rows=rows[: len(kept)],
+        scored=found[:, kept],
+        evaluations=rows.size,
+    )
+
+
+def _look(
+    plan: ScorePlan, kernel: Kernel, features: Features, targets: Targets, workspace: Workspace
+) -> CandidateBatch:
+    """Compute the margins of a batch, and keep the features of the examples that may well enter S (see `Slack`)."""
+    view, (codes, sign, bound) = plan.view, targets
+    values = np.zeros_like(sign)
+    if view.members is not None:
+        rows = features.astype(np.dtype(np.float64)) if view.exact else features
+        values = margins(kernel, rows, view.members, view.alpha, view.order, workspace)
+    found = excess(view, codes, sign, values)
+    kept = np.flatnonzero(((bound > 0) & (found > view.tau - view.slack[:, None])).any(axis=0))
+    row_of = np.full(len(features), -1, np.int64)
+    row_of[kept] = np.arange(len(kept))
+    return CandidateBatch(
+        sequence=plan.sequence,
+        examples=plan.rows,
+        codes=codes,
+        sign=sign,
+        bound=bound,
+        margins=values,
+        row_of=row_of,
+        features=features.take(kept),
+        rows=np.zeros((len(kept), 0), features.dtype),
+        scored=found[:, kept],
+        evaluations=len(features) * len(view.order),
+    )
+
+
+def excess(view: View, codes: Ints, sign: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far examples violate, shape (P, m): with the extreme members, in some variable of a machine, or within a band."""
+    if view.machine is not None:
+        worst: NDArray[np.float64] = gradients(view.machine, margins, codes).max(axis=0)[None]
+        return worst
+    if view.band:
+        return within(1.0 - sign * margins, view.top, view.bottom)
+    return violated(sign, sign - margins, view.top, view.bottom, view.wants)
+
+
+def violated(
+    sign: NDArray[np.float64],
+    gradient: NDArray[np.float64],
+    top: NDArray[np.float64],
+    bottom: NDArray[np.float64],
+    wants: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """How far examples violate with the extreme members, shape (P, m); while a side is missing inf where the other is wanted."""
+    found = np.where(sign > 0, gradient - bottom[:, None], top[:, None] - gradient)
+    if np.isfinite(found).all():
+        return found
+    wanted = np.where(sign > 0, wants[:, 1:], wants[:, :1])
+    return np.where(np.isinf(found), np.where(wanted, np.inf, -np.inf), found)
+
+
+def within(lacking: NDArray[np.float64], top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far inside a band 1 - y f of examples lies, shape (P, m)."""
+    found: NDArray[np.float64] = np.minimum(lacking - bottom[:, None], top[:, None] - lacking)
+    return found
+
+
+def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map = map) -> MemberRows:
+    """Compute the kernel rows of some members against all of them, in pieces that `each` may compute in parallel.
+
+    Parameters
+    ----------
+    plan : RowsPlan
+    kernel : Kernel
+    workspace : Workspace
+        Lends the rows of the result.
+    each : callable
+        `map`, or one that runs in parallel: the pieces are the same.
+    """
+    width = len(plan.order)
+    out = workspace.loan((len(plan.slots), width), plan.members.dtype)
+    rows = plan.members.take(plan.slots)
+    in_place = bool(np.all(np.diff(plan.order) == 1))
+
+    def fill(left: int) -> None:
+        part = plan.order[left : left + PIECE]
+        columns = plan.members.part(int(part[0]), int(part[-1]) + 1) if in_place else plan.members.take(part)
+        kernel.block(rows, columns, out, left)
+
+    for _ in each(fill, range(0, width if len(rows) else 0, PIECE)):
+        pass
+    return MemberRows(plan.sequence, out)
+
+
+def margins(
+    kernel: Kernel,
+    features: Features,
+    members: Features,
+    alpha: NDArray[np.float64],
+    order: Ints | None = None,
+    workspace: Workspace | None = None,
+) -> NDArray[np.float64]:
+    """Σ_s α_s K(x, x_s) of each row, shape (P, m), for α of shape (P, S); in the precision of the rows."""
+    total = np.zeros((len(alpha), len(features)))
+    width = len(members) if order is None else len(order)
+    own = Workspace() if workspace is None else workspace
+    for left, right in column_blocks(width, len(features)):
+        block = members.part(left, right) if order is None else members.take(order[left:right], own)
+        block = block if block.dtype == features.dtype else block.astype(features.dtype)
+        values = own.array("values", (len(features), right - left), features.dtype)
+        kernel.block(features, block, values, 0)
+        _add_margins(values, 0, right - left, np.ascontiguousarray(alpha[:, left:right]), total)
+    return total
+
+
+@njit()
+def _add_margins(rows: Any, left: int, right: int, alpha: Any, margins: Any) -> None:  # pragma: no cover
+    for p in range(alpha.shape[0]):
+        weights, total = alpha[p], margins[p]
+        for r in range(rows.shape[0]):
+            total[r] += weighted_sum(weights, rows, r, left, right)
+
+
+@njit()
+def _compress(rows: Any, kept: Any) -> None:  # pragma: no cover
+    """Move the kept rows to the front."""
+    for to in range(len(kept)):
+        if kept[to] != to:
+            target, source = rows[to], rows[kept[to]]
+            for v in range(len(target)):
+                target[v] = source[v]

@@ -1,0 +1,1 @@
+"""Kernels and the features that they are computed from, dense and sparse."""

@@ -1,0 +1,336 @@
+"""Finishing: REPROCESS until no pair of members violates by more than τ (paper 1, section 3.2), in blocks.
+
+Each round takes the worst violators and the newest of the round before as a working set, solves the problem restricted to
+them with their kernel values at hand, and moves the gradients of all members once. The steps are REPROCESS steps on
+pairs chosen within the working set; that a round, and not a step, costs a pass over S is what makes it fast.
+
+Members at a bound that no pair violates are left out (shrinking): rows then hold the values of the others only, so that they
+take less to compute and more of them fit the budget. When the others are at rest, the gradients of those left out are moved
+at once by what the coefficients have moved since, and all are looked at again.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.state.direction_search import block_extremes, find, gains_down, shift_block, snapped, step_length
+from dasksvm.solver.state.expansion import SQUARE_PART, Expansion
+from dasksvm.solver.state.row_cache import RowCache, empty_cache, present
+from dasksvm.solver.state.working_arrays import Working
+
+WORKING_SET = 1024
+INNER_SHARE = 0.02
+INNER_STEPS = 100
+# Rounds after which one is stuck.
+STALLED = 50
+# Of a gradient, relative to the sum that it is.
+ROUNDING = 16 * np.finfo(np.float64).eps
+# Rows are kept if at least one of so many fits the budget.
+KEPT_SHARE = 8
+# Rounds between two looks at who can be left out; the share that may stay at most.
+SHRINK_ROUNDS, SHRINK_SHARE = 8, 0.75
+STATE = (
+    "problem",
+    "tau",
+    "alpha",
+    "g",
+    "dual",
+    "gain",
+    "steps",
+    "rounds",
+    "active",
+    "wave",
+    "whole_again",
+    "chosen",
+    "newest",
+    "_lacking",
+    "_moved",
+    "_amounts",
+    "_solved",
+    "_known_places",
+    "_known_values",
+)
+
+
+class Stall:
+    """Tells when there is nothing to gain but rounding: violations below it would be chased for ever."""
+
+    def __init__(self, violation: float = np.inf, rounds: float = 0.0) -> None:
+        self.violation, self.rounds = violation, rounds
+
+    def state(self) -> NDArray[np.float64]:
+        """Give what makes it again."""
+        return np.array([self.violation, self.rounds])
+
+    def stuck(self, gained: bool, violation: float) -> bool:
+        """Take in a round: the dual rose beyond rounding, or the violation fell, or neither has happened for long."""
+        self.rounds = 0 if gained or violation < self.violation else self.rounds + 1
+        self.violation = min(self.violation, violation)
+        return self.rounds > STALLED
+
+
+class Finishing:
+    """The problem restricted to S, on copies of its coefficients and gradients.
+
+    Parameters
+    ----------
+    working : Working
+    problem : int
+    tau : float
+        Stop when δ ≤ tau.
+    """
+
+    def __init__(self, working: Working, problem: int, tau: float) -> None:
+        places = int(working.size[0])
+        self.problem = problem
+        self.tau = tau
+        self.alpha = working.alpha[problem, :places].copy()
+        self.g = working.g[problem, :places].copy()
+        self.lower = working.lower[problem, :places]
+        self.upper = working.upper[problem, :places]
+        self.member = working.member[problem, :places]
+        self.size = WORKING_SET
+        self.steps = self.rounds = 0
+        self.gain = 0.0
+        self.stall = Stall()
+        self.correct(self.g, working.sign[problem, :places])
+        # Who is in play, and their rows, once others are left out; of those, in which wave they went, and α before each wave.
+        self.active: Ints = np.arange(places)
+        self.cache: RowCache | None = None
+        self.wave: Ints = np.full(places, -1, np.int64)
+        self.left: list[NDArray[np.float64]] = []
+        self.whole_again = False
+        self._lacking: Ints = np.zeros(0, np.int64)
+        self.chosen: Ints = np.zeros(0, np.int64)
+        self.newest: Ints = np.zeros(0, np.int64)
+        self._moved: Ints = np.zeros(0, np.int64)
+        self._amounts: NDArray[np.float64] = np.zeros(0)
+        self._solved: NDArray[np.float64] = np.zeros(0)
+        self._known_places: Ints = np.zeros(0, np.int64)
+        self._known_values: Floats = np.zeros((0, 0))
+
+    def movable(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Tell which members may rise and which may fall."""
+        return self.member & (self.alpha < self.upper), self.member & (self.alpha > self.lower)
+
+    def extremes(self) -> tuple[float, float]:
+        """g_max and g_min of paper 1, equation 10; -inf and inf where nothing may move."""
+        up, down = (side[self.active] for side in self.movable())
+        g = self.g[self.active]
+        return float(np.max(g, where=up, initial=-np.inf)), float(np.min(g, where=down, initial=np.inf))
+
+    def choose(self, expansion: Expansion) -> bool:
+        """Choose the next working set; False if no pair violates."""
+        if self.rounds > 0 and self.rounds % SHRINK_ROUNDS == 0:
+            self._shrink(expansion)
+        top, bottom = self.extremes()
+        # Gradients are sums as large as the dual is; what their rounding seems to gain is its square.
+        gained = bool(self.gain > (ROUNDING * self.dual) ** 2)
+        ended = self.stall.stuck(gained, top - bottom) or not top - bottom > self.tau
+        if ended and self.cache is not None:
+            self._bring_back(expansion)
+            self.stall = Stall()
+            top, bottom = self.extremes()
+            ended = not top - bottom > self.tau
+        if ended:
+            return False
+        self.rounds += 1
+        cache = self._rows(expansion)
+        capacity = len(cache.pages) // cache.table.shape[1]
+        size = max(min(self.size, capacity // 2), 4)
+        kept = self.newest[: size // 2]
+        in_play = np.zeros(len(self.g), np.bool_)
+        in_play[self.active] = True
+        in_play[kept] = False
+        up, down = (side & in_play for side in self.movable())
+        half = max((size - len(kept)) // 2, 1)
+        rising = _largest(self.g, np.flatnonzero(up & (self.g > bottom + self.tau)), half)
+        falling = _largest(-self.g, np.flatnonzero(down & (self.g < top - self.tau)), half)
+        self.newest = np.union1d(rising, falling)
+        self.chosen = np.union1d(self.newest, kept)
+        return True
+
+    def _rows(self, expansion: Expansion) -> RowCache:
+        """The kernel rows of all members, or those of the members in play."""
+        return expansion.cache if self.cache is None else self.cache
+
+    def order(self, expansion: Expansion) -> Ints:
+        """Slots of the places in play."""
+        return expansion.order()[self.active]
+
+    def missing(self, expansion: Expansion) -> Ints:
+        """Solve the problem of the working set; list the slots of members that it moves and whose rows are to be computed."""
+        chosen = self.chosen
+        values = known_square(expansion, chosen, self.newest, self._known_places, self._known_values)
+        self._known_places, self._known_values = chosen, values
+        alpha = self.alpha[chosen]
+        top, bottom = self.extremes()
+        self.steps += self._solve_square(values, alpha, max(self.tau, INNER_SHARE * (top - bottom)))
+        moved = np.flatnonzero(alpha != self.alpha[chosen])
+        self._moved, self._amounts = chosen[moved], alpha[moved] - self.alpha[chosen[moved]]
+        self._solved = alpha[moved]
+        self._lacking = np.zeros(0, np.int64)
+        if self._keeps_rows(expansion):
+            self._lacking = present_rows(self._rows(expansion), np.searchsorted(self.active, self._moved))
+        return self.order(expansion)[self._lacking]
+
+    def _keeps_rows(self, expansion: Expansion) -> bool:
+        """Tell whether enough rows fit the budget for some to be used again: it costs more to keep than to compute them."""
+        cache = self._rows(expansion)
+        return bool(KEPT_SHARE * len(cache.pages) >= cache.table.shape[1] * len(self.active))
+
+    def _solve_square(self, values: Floats, alpha: NDArray[np.float64], target: float) -> int:
+        """Solve the problem of the working set from its kernel values; return the steps."""
+        g, lower, upper = self.g[self.chosen], self.lower[self.chosen], self.upper[self.chosen]
+        return solve_block(values, alpha, g, lower, upper, target, INNER_STEPS * len(alpha))
+
+    def put(self, expansion: Expansion, rows: Floats) -> None:
+        """Keep the rows that were missing."""
+        expansion.put_rows(self._rows(expansion), self._lacking, rows)
+
+    def solve(self, expansion: Expansion) -> None:
+        """Take over the solution of the working set, and move the gradients of the members in play."""
+        moved, amounts = self._moved, self._amounts
+        gradients = self.g[moved]
+        self.alpha[moved] = self._solved
+        if self._keeps_rows(expansion):
+            g = self.g[self.active]
+            expansion.shift(self._rows(expansion), np.searchsorted(self.active, moved), amounts, g)
+            self.g[self.active] = g
+        else:
+            expansion.move(self.g, self.active, moved, amounts)
+        self.gain = 0.5 * float(amounts @ (gradients + self.g[moved]))
+        self.dual += self.gain
+
+    def _shrink(self, expansion: Expansion) -> None:
+        """Leave out the members at a bound that are beyond both extremes, where that makes a difference."""
+        cache, count = self._rows(expansion), len(self.active)
+        all_fit = len(cache.pages) // cache.table.shape[1] >= count
+        if all_fit or self.whole_again:
+            return
+        up, down = self.movable()
+        top, bottom = self.extremes()
+        idle = ~(up & down) & ~(up & (self.g >= bottom)) & ~(down & (self.g <= top))
+        stay = self.active[~idle[self.active]]
+        if len(stay) > SHRINK_SHARE * count:
+            return
+        if self.cache is None:
+            expansion.release_rows()
+        self.wave[np.setdiff1d(self.active, stay)] = len(self.left)
+        self.left.append(self.alpha.copy())
+        self.active, self.newest = stay, np.intersect1d(self.newest, stay)
+        self.cache = None  # its memory goes before more is taken
+        self.cache = empty_cache(expansion.cache_bytes, len(stay), expansion.members().dtype)
+
+    def _bring_back(self, expansion: Expansion) -> None:
+        """Move the gradients of those left out, and look at all members from now on."""
+        for wave, before in enumerate(self.left):
+            moved = np.flatnonzero(self.alpha != before)
+            out = np.flatnonzero(self.member & (self.wave == wave))
+            expansion.move(self.g, out, moved, self.alpha[moved] - before[moved])
+        self.cache, self.left, self.whole_again = None, [], True
+        self.active = np.arange(len(self.g))
+
+    def correct(self, g: NDArray[np.float64], sign: NDArray[np.float64]) -> None:
+        """Replace the gradients, and the dual that follows from them (paper 1, equation 4): ½ Σ α (y + g)."""
+        self.g = g
+        self.dual = 0.5 * float(self.alpha @ (sign + g))
+
+    def state(self) -> dict[str, Any]:
+        """Give what a snapshot needs beside the working arrays and the cache."""
+        left = np.array(self.left).reshape(len(self.left), len(self.alpha))
+        stall = {"stalled": self.stall.state()}
+        return {name: getattr(self, name) for name in STATE} | {"left": left, **stall}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        for name in STATE:
+            value = state[name]
+            setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
+        self.left = list(state["left"].copy())
+        self.stall = Stall(*state["stalled"])
+
+
+def known_square(expansion: Expansion, chosen: Ints, newest: Ints, known_places: Ints, known_values: Floats) -> Floats:
+    """Kernel values of a working set; those among its older half are known from the round before."""
+    members, slots = expansion.members(), expansion.order()
+    values = np.empty((len(chosen), len(chosen)), members.dtype)
+    new = np.flatnonzero(np.isin(chosen, newest))
+    old = np.flatnonzero(~np.isin(chosen, newest))
+    among = members.take(slots[chosen])
+    rows = expansion.square_rows(among, new)
+    expansion.share(lambda part: _fill_square(values, new, rows, *part), len(chosen), SQUARE_PART)
+    if len(old):
+        _copy_square(values, old, known_values, np.searchsorted(known_places, chosen[old]))
+    np.fill_diagonal(values, expansion.working.diagonal[chosen])
+    return values
+
+
+def _largest(key: NDArray[np.float64], places: Ints, count: int) -> Ints:
+    if len(places) <= count:
+        return places
+    return places[np.argpartition(-key[places], count - 1)[:count]]
+
+
+@njit()
+def present_rows(cache: Any, places: Any) -> Any:  # pragma: no cover
+    """Make the rows of some members the ones used last; return those that must be computed."""
+    missing = np.empty(len(places), np.int64)
+    total = 0
+    for at in range(len(places)):
+        if not present(cache, places[at]):
+            missing[total] = places[at]
+            total += 1
+    return missing[:total]
+
+
+@njit()
+def _fill_square(values: Any, new: Any, rows: Any, first: int, last: int) -> None:  # pragma: no cover
+    """Write what lies from line `first` to `last` of some rows of a symmetric matrix, and of their columns."""
+    for at in range(len(new)):
+        if first <= new[at] < last:
+            line, row = values[new[at]], rows[at]
+            for a in range(len(line)):
+                line[a] = row[a]
+    for start in range(first, last, 16):
+        for at in range(len(new)):
+            for a in range(start, min(start + 16, last)):
+                values[a, new[at]] = rows[at, a]
+
+
+@njit()
+def _copy_square(values: Any, to: Any, source: Any, of: Any) -> None:  # pragma: no cover
+    for a in range(len(to)):
+        for b in range(len(to)):
+            values[to[a], to[b]] = source[of[a], of[b]]
+
+
+@njit()
+def solve_block(
+    kernel: Any, alpha: Any, g: Any, lower: Any, upper: Any, target: float, limit: int
+) -> int:  # pragma: no cover
+    """Make second-order direction searches until δ ≤ target; alpha and g are changed in place."""
+    size, first = len(alpha), np.int64(0)
+    up, down = alpha < upper, alpha > lower
+    gains = np.empty(size, np.float32)
+    diagonal = np.empty(size, np.float32)
+    for a in range(size):
+        diagonal[a] = kernel[a, a]
+    top, bottom = block_extremes(g, up, down, 0, size)
+    for step in range(limit):
+        if not top - bottom > target:
+            return step
+        i = find(g, up, 0, size, top)
+        row_i = kernel[i]
+        j = find(gains, down, 0, size, gains_down(g, down, row_i, diagonal, top, diagonal[i], gains))
+        curvature = np.float64(kernel[i, i]) + np.float64(kernel[j, j]) - 2.0 * np.float64(kernel[i, j])
+        length = step_length(top - g[j], curvature, upper[i] - alpha[i], alpha[j] - lower[j])
+        alpha[i] = snapped(alpha[i] + length, lower[i], upper[i])
+        alpha[j] = snapped(alpha[j] - length, lower[j], upper[j])
+        up[i], down[i] = alpha[i] < upper[i], alpha[i] > lower[i]
+        up[j], down[j] = alpha[j] < upper[j], alpha[j] > lower[j]
+        top, bottom = shift_block(g, up, down, first, size, kernel, i, first, kernel, j, first, length)
+    return limit

@@ -1,0 +1,257 @@
+"""LASVM's online iterations: PROCESS and REPROCESS over the candidates of a batch (paper 1, section 3.2).
+
+`run` makes one PROCESS and the REPROCESS steps that follow for each example of a batch, in order, for one of the problems: each
+behaves as if alone. It stops where a kernel row is missing from the cache, names it, and goes on from there when it is called
+again.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dasksvm.solver.jit import njit
+from dasksvm.solver.state.batch import (
+    CANDIDATE,
+    DONE,
+    ENTERED,
+    FULL,
+    PLACE,
+    REPEAT,
+    ROW_MISSING,
+    SEEN,
+    STAGE,
+    STEPS,
+    block_ends,
+    kernel_value,
+    row_part,
+    usable,
+)
+from dasksvm.solver.state.direction_search import (
+    best_gain_down,
+    best_gain_up,
+    block_extremes,
+    entry_levels,
+    extremes,
+    highest,
+    lowest,
+    shift_block,
+    step_length,
+)
+from dasksvm.solver.state.expansion import SEEDS
+from dasksvm.solver.state.row_cache import PAGE
+from dasksvm.solver.state.working_arrays import blatant, evict, insert, set_alpha
+
+NEW, PROCESS, REPROCESS = 0, 1, 2
+
+
+class Rules(NamedTuple):
+    """What the user set: τ, REPROCESS steps an example, δ_max (inf: none), second order, and the largest S."""
+
+    tau: float
+    reprocess: int
+    delta_max: float
+    second_order: bool
+    max_support: int
+
+
+@njit()
+def run(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: no cover
+    """Process a batch, or what is left of it, in problem p. Returns DONE, ROW_MISSING (at[p, MISSING] says whose) or FULL."""
+    at = batch.at[p]
+    while at[CANDIDATE] < len(batch.row_of):
+        if at[STAGE] == NEW:
+            at[PLACE] = _meet(w, batch, rules, p, at[CANDIDATE])
+            at[STAGE] = PROCESS
+        if at[STAGE] == PROCESS:
+            if at[PLACE] >= 0 and not _process(w, cache, batch, rules, p, at[PLACE]):
+                return ROW_MISSING
+            at[STAGE], at[REPEAT] = REPROCESS, 0
+        while at[STAGE] == REPROCESS:
+            outcome = _reprocess(w, cache, batch, rules, p)
+            if outcome < 0:
+                return ROW_MISSING
+            at[REPEAT] += 1
+            if outcome == 0 or (at[REPEAT] >= rules.reprocess and not _loose(w, rules, p)):
+                at[STAGE] = NEW
+        at[CANDIDATE] += 1
+        at[SEEN] += 1
+        if w.count[p, 0] >= rules.max_support:
+            _evict_blatant(w, p)
+            if w.count[p, 0] >= rules.max_support:
+                return FULL
+    return DONE
+
+
+@njit()
+def uncertainty(w: Any, p: int) -> float:  # pragma: no cover
+    """δ of paper 1, equation 10; inf where one side is empty."""
+    top, bottom = extremes(w.top[p], w.bottom[p])
+    return top - bottom if top > -np.inf and bottom < np.inf else np.inf
+
+
+@njit()
+def _loose(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
+    return bool(rules.delta_max < np.inf and uncertainty(w, p) > rules.delta_max)
+
+
+@njit()
+def _meet(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no cover
+    """Steps 1-2 of PROCESS: a candidate becomes a member with α = 0. Returns its place, or -1.
+
+    Candidates that violate with nobody become members too: two of them may violate with each other, and the next one meets
+    those before it. Step 4 of REPROCESS takes out those of no use. Only while S has members of one class alone, few wait.
+    """
+    k, place = batch.row_of[c], batch.known[c]
+    if k < 0 or batch.bound[p, c] <= 0.0 or (place >= 0 and w.member[p, place]):
+        return -1
+    sign = batch.sign[p, c]
+    gradient = w.g[p, batch.base + k]
+    upper, lower = entry_levels(*extremes(w.top[p], w.bottom[p]))
+    excess = gradient - lower if sign > 0 else upper - gradient
+    if not np.isinf(excess):
+        batch.moved[p, k] = excess - batch.excess[p, batch.chosen[k]]
+    elif _waiting(w, p, sign) >= SEEDS:
+        return -1
+    batch.at[p, ENTERED] += excess > rules.tau or np.isinf(excess)
+    if place < 0:
+        place = batch.base + k
+    insert(w, p, place, sign, batch.bound[p, c], gradient)
+    return int(place)
+
+
+@njit()
+def _waiting(w: Any, p: int, sign: float) -> int:  # pragma: no cover
+    """Count the members with α = 0 of one class: with one class only, a few of them wait for the other."""
+    count = 0
+    for z in range(w.count[p, 1]):
+        count += w.sign[p, w.zeros[p, z]] == sign
+    return count
+
+
+@njit()
+def _search(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) -> None:  # pragma: no cover
+    """Step 5 of PROCESS, step 3 of REPROCESS: the direction search along (i, j), and every block's extremes after it."""
+    curvature = w.diagonal[i] + w.diagonal[j] - 2.0 * kernel_value(cache, batch, i, j)
+    step = step_length(w.g[p, i] - w.g[p, j], curvature, w.upper[p, i] - w.alpha[p, i], w.alpha[p, j] - w.lower[p, j])
+    before_i, before_j = w.alpha[p, i], w.alpha[p, j]
+    set_alpha(w, p, i, before_i + step)
+    set_alpha(w, p, j, before_j - step)
+    g, up, down, top, bottom = w.g[p], w.up[p], w.down[p], w.top[p], w.bottom[p]
+    pages, table, rows, base, first = cache.pages, cache.table, batch.rows, batch.base, np.int64(0)
+    for start in range(0, base, PAGE):
+        stop, b = min(start + PAGE, rows.shape[1]), start // PAGE
+        if i < base and j < base:
+            top[b], bottom[b] = shift_block(
+                g, up, down, start, stop, pages, np.int64(table[i, b]), first, pages, np.int64(table[j, b]), first, step
+            )
+        elif i < base:
+            top[b], bottom[b] = shift_block(
+                g, up, down, start, stop, pages, np.int64(table[i, b]), first, rows, j - base, start, step
+            )
+        elif j < base:
+            top[b], bottom[b] = shift_block(
+                g, up, down, start, stop, rows, i - base, start, pages, np.int64(table[j, b]), first, step
+            )
+        else:
+            top[b], bottom[b] = shift_block(
+                g, up, down, start, stop, rows, i - base, start, rows, j - base, start, step
+            )
+    mates, columns, stop, b = batch.mates, batch.columns, base + len(batch.mates), base // PAGE
+    if i < base and j < base:
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, first, columns, j, first, step)
+    elif i < base:
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, first, mates, j - base, first, step)
+    elif j < base:
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, mates, i - base, first, columns, j, first, step)
+    else:
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, mates, i - base, first, mates, j - base, first, step)
+    batch.at[p, STEPS] += 1
+
+
+@njit()
+def _partner_down(w: Any, cache: Any, batch: Any, rules: Any, p: int, i: int) -> int:  # pragma: no cover
+    """Choose j for a given i: the smallest gradient, or the largest gain where `second_order` asks for it."""
+    if not rules.second_order:
+        return lowest(w.bottom[p], w.g[p], w.down[p])
+    best, where = -1.0, -1
+    for block in range(batch.base // PAGE + 1):
+        start, stop = block_ends(batch, block)
+        row = row_part(cache, batch, i, block)
+        gain, a = best_gain_down(
+            w.g[p][start:stop], w.down[p][start:stop], row, w.diagonal[start:stop], w.g[p, i], w.diagonal[i], rules.tau
+        )
+        if gain > best:
+            best, where = gain, start + a
+    return where
+
+
+@njit()
+def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> int:  # pragma: no cover
+    """Choose i for a given j."""
+    if not rules.second_order:
+        return highest(w.top[p], w.g[p], w.up[p])
+    best, where = -1.0, -1
+    for block in range(batch.base // PAGE + 1):
+        start, stop = block_ends(batch, block)
+        row = row_part(cache, batch, j, block)
+        gain, a = best_gain_up(
+            w.g[p][start:stop], w.up[p][start:stop], row, w.diagonal[start:stop], w.g[p, j], w.diagonal[j], rules.tau
+        )
+        if gain > best:
+            best, where = gain, start + a
+    return where
+
+
+@njit()
+def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool:  # pragma: no cover
+    """Steps 3-5 of PROCESS for the candidate that came last, at place k. False if a kernel row is missing."""
+    if not usable(cache, batch, p, k):
+        return False
+    if w.sign[p, k] > 0:
+        i, j = k, _partner_down(w, cache, batch, rules, p, k)
+        partner = j
+    else:
+        i, j = _partner_up(w, cache, batch, rules, p, k), k
+        partner = i
+    if partner < 0 or w.g[p, i] - w.g[p, j] <= rules.tau:
+        return True
+    if not usable(cache, batch, p, partner):
+        return False
+    _search(w, cache, batch, p, i, j)
+    return True
+
+
+@njit()
+def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: no cover
+    """REPROCESS: 1 if it made a step, 0 if there was no violating pair, -1 if a kernel row is missing."""
+    i = highest(w.top[p], w.g[p], w.up[p])
+    j = lowest(w.bottom[p], w.g[p], w.down[p])
+    if i < 0 or j < 0 or w.g[p, i] - w.g[p, j] <= rules.tau:
+        return 0
+    if not usable(cache, batch, p, i):
+        return -1
+    if rules.second_order:
+        j = _partner_down(w, cache, batch, rules, p, i)
+    if not usable(cache, batch, p, j):
+        return -1
+    _search(w, cache, batch, p, i, j)
+    _evict_blatant(w, p)
+    return 1
+
+
+@njit()
+def _evict_blatant(w: Any, p: int) -> None:  # pragma: no cover
+    """Step 4 of REPROCESS: members with α = 0 that no pair can violate with leave S."""
+    tops, bottoms, zeros, g, up, down, sign = w.top[p], w.bottom[p], w.zeros[p], w.g[p], w.up[p], w.down[p], w.sign[p]
+    top, bottom = extremes(tops, bottoms)
+    z = 0
+    while z < w.count[p, 1]:
+        s = zeros[z]
+        value = g[s]
+        if not blatant(sign[s], value, top, bottom):
+            z += 1
+            continue
+        evict(w, p, s)
+        b = s // PAGE
+        if value == tops[b] or value == bottoms[b]:
+            tops[b], bottoms[b] = block_extremes(g, up, down, b * PAGE, (b + 1) * PAGE)

@@ -1,0 +1,284 @@
+"""A batch on its way through S.
+
+While a batch is processed its candidates stand in *seats* behind the places of S, and their rows beside the cache: what they
+have in common with S as rows of `rows` and, for the rows of the members, of `columns`; what they have with each other in
+`mates`. Nothing of this changes meanwhile, so that the problems can be solved side by side. Those who are members of some
+problem at the end get places of their own.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Features, Floats, Ints
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.messages import CandidateBatch
+from dasksvm.solver.state.direction_search import weighted_sum
+from dasksvm.solver.state.expansion import Expansion
+from dasksvm.solver.state.row_cache import (
+    CLOCK,
+    PAGE,
+    blocks_of,
+    drop_stale,
+    extend,
+    keep_rows,
+    renew,
+    write_columns,
+)
+
+# Fields of Batch.at
+CANDIDATE, STAGE, REPEAT, MISSING, STEPS, SEEN, PLACE, ENTERED, FIELDS = range(9)
+# How a run through a batch ends.
+DONE, ROW_MISSING, FULL = 0, 1, 2
+# Rows unused while S takes in as many members as it has places are dropped.
+STALE = 1
+# Lines to transpose, rows that take in columns, and rows whose sums are made, from which on a second thread is worth it.
+SHARED_LINES, SHARED_ROWS, SHARED_SUMS = 1024, 1000, 64
+# Places whose columns are written together.
+LINES = 16
+
+
+class Batch(NamedTuple):
+    """A batch of m examples, K of them with kernel rows, against V places.
+
+    Attributes
+    ----------
+    rows, columns : ndarray of shape (K, V) and (V, K)
+        Kernel values of the candidates with the places in use.
+    mates : ndarray of shape (K, K)
+        Kernel values among the candidates.
+    base : int
+        The first seat, at the start of a block.
+    row_of : ndarray of int64, shape (m,)
+        Candidate of each example; -1 where it was filtered.
+    chosen : ndarray of int64, shape (K,)
+        Which of the rows that came are the candidates'; the others are members already, or not wanted.
+    known : ndarray of int64, shape (m,)
+        Place of the example if it is a member, else -1.
+    codes, sign, bound : ndarray of shape (m,), (P, m) and (P, m)
+        See `Targets`.
+    excess : ndarray of float64, shape (P, rows that came)
+        How far each violated when the batch came.
+    moved : ndarray of float64, shape (P, K)
+        How much more each candidate did when it was processed; nan where it was not (written).
+    at : ndarray of int64, shape (P, FIELDS)
+        Where the batch stands in each problem.
+    """
+
+    rows: Any
+    columns: Any
+    mates: Any
+    base: int
+    row_of: Any
+    chosen: Any
+    known: Any
+    codes: Any
+    sign: Any
+    bound: Any
+    excess: Any
+    moved: Any
+    at: Any
+
+
+def begin(expansion: Expansion, result: CandidateBatch, arrivals: Ints, known: Ints) -> Batch:
+    """Complete a batch that was scored when the members were `arrivals`, so that it can be processed."""
+    w = expansion.working
+    changed = np.flatnonzero(expansion.arrival[: len(arrivals)] != arrivals)
+    changed = np.concatenate([changed, np.arange(len(arrivals), expansion.places)])
+    changed = changed[w.holders[changed] > 0]
+    fresh = np.empty((len(result.rows), len(changed)), result.rows.dtype)
+    members = expansion.members().take(w.slot[changed], expansion.workspace)
+    expansion.share(
+        lambda part: _fill(expansion.kernel, result.features.part(*part), members, fresh[slice(*part)]),
+        len(fresh),
+        SHARED_SUMS,
+    )
+    at = np.flatnonzero(result.row_of >= 0)
+    excess, state = expansion.judge(result, at, _sums(expansion, result, arrivals, changed, fresh))
+    excess[result.bound[:, at] <= 0] = np.nan
+    able = ~expansion.holds(known[at]) & (excess > -np.inf)
+    chosen = np.flatnonzero(able.any(axis=0))
+    count, problems, dtype = len(chosen), len(excess), result.rows.dtype
+    if count > PAGE:
+        raise ValueError(f"a batch has {count} candidates, at most {PAGE} can be processed together")
+    candidates = result.features.take(chosen)
+    mates = expansion.kernel.tile(candidates, candidates)
+    expansion.evaluations += fresh.size + mates.size
+    rows = expansion.workspace.array("rows", (count, expansion.places), dtype)
+    columns = expansion.workspace.array("columns", (expansion.places, count), dtype)
+    expansion.share(
+        lambda part: complete(result.rows, fresh, changed, chosen, rows, columns, *part), expansion.places, SHARED_LINES
+    )
+    base = blocks_of(expansion.places) * PAGE
+    w.diagonal[base : base + count] = expansion.kernel.diagonal(candidates)
+    expansion.seat(base, state[:, chosen])
+    np.fill_diagonal(mates, w.diagonal[base : base + count])
+    row_of = np.full(len(known), -1, np.int64)
+    row_of[at[chosen]] = np.arange(count)
+    # Copies are in one order, and writable, wherever the result came from: else the same code would be compiled again.
+    return Batch(
+        rows=rows,
+        columns=columns,
+        mates=mates,
+        base=base,
+        row_of=row_of,
+        chosen=chosen,
+        known=known,
+        codes=result.codes.copy(),
+        sign=result.sign.copy(),
+        bound=result.bound.copy(),
+        excess=excess,
+        moved=np.full((problems, count), np.nan),
+        at=np.zeros((problems, FIELDS), np.int64),
+    )
+
+
+def _fill(kernel: Kernel, rows: Features, columns: Features, out: Floats) -> None:
+    kernel.tile(rows, columns, out=out)
+
+
+def _sums(
+    expansion: Expansion, result: CandidateBatch, arrivals: Ints, changed: Ints, fresh: Floats
+) -> NDArray[np.float64]:
+    """Σ α K of the rows that came, with the present coefficients, shape (P, rows)."""
+    weights = expansion.weights()
+    unchanged = weights[:, : len(arrivals)].copy()
+    unchanged[:, changed[changed < len(arrivals)]] = 0.0
+    moved = np.ascontiguousarray(weights[:, changed])
+    found = np.empty((len(weights), len(result.rows)))
+    expansion.share(
+        lambda part: decide(result.rows, fresh, unchanged, moved, found, *part), len(result.rows), SHARED_SUMS
+    )
+    return found
+
+
+def absorb(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
+    """End a batch: who left loses place and row; who came gets a place, a slot, a row and a column in the rows of all others.
+
+    Rows out of use are dropped.
+    """
+    assert expansion.store is not None
+    cache, w = expansion.cache, expansion.working
+    expansion.vacate()
+    renew(cache)
+    drop_stale(cache, max(expansion.places // STALE, PAGE))
+    seats, places = expansion.settle(batch.base, len(batch.mates))
+    rows = extend(cache, expansion.places)
+    expansion.share(
+        lambda part: write_columns(cache, rows[slice(*part)], places, batch.columns, seats), len(rows), SHARED_ROWS
+    )
+    came = batch.chosen[seats]
+    at = np.flatnonzero(result.row_of >= 0)[came]
+    expansion.example[places], expansion.code[places] = result.examples[at], result.codes[at]
+    expansion.arrival[places] = cache.size[CLOCK] + np.arange(len(places))
+    cache.size[CLOCK] += len(places)
+    keep_rows(cache, places, batch.rows, batch.mates, seats, expansion.places)
+    if len(places):
+        w.slot[places] = expansion.store.append(result.features.take(came))
+    expansion.compact()
+
+
+@njit()
+def decide(
+    scored: Any, fresh: Any, unchanged: Any, changed: Any, out: Any, first: int, last: int
+) -> None:  # pragma: no cover
+    """Σ α_s K_s of some rows: out[:, first:last], for α of the members that are as they were scored, and of the others."""
+    width = scored.shape[1]
+    for p in range(len(out)):
+        weights, total = changed[p], out[p]
+        for k in range(first, last):
+            total[k] = weighted_sum(weights, fresh, k, 0, fresh.shape[1])
+    for top in range(first, last, LINES):
+        for p in range(len(out)):
+            weights, total = unchanged[p], out[p]
+            for k in range(top, min(top + LINES, last)):
+                total[k] += weighted_sum(weights, scored, k, 0, width)
+
+
+@njit()
+def complete(
+    scored: Any, fresh: Any, changed: Any, chosen: Any, rows: Any, columns: Any, first: int, last: int
+) -> None:  # pragma: no cover
+    """Fill rows[:, first:last] and columns[first:last] with what was scored, and with fresh values where members changed."""
+    for start in range(first, min(last, scored.shape[1]), LINES):
+        stop = min(start + LINES, last, scored.shape[1])
+        for k in range(len(chosen)):
+            source, row = scored[chosen[k]], rows[k]
+            for v in range(start, stop):
+                row[v] = source[v]
+                columns[v, k] = source[v]
+    for f in range(len(changed)):
+        v = changed[f]
+        if first <= v < last:
+            for k in range(len(chosen)):
+                rows[k, v] = fresh[chosen[k], f]
+                columns[v, k] = fresh[chosen[k], f]
+
+
+def in_each_problem(expansion: Expansion, batch: Batch, run: Callable[[int], int]) -> bool:
+    """Run a batch through every problem, side by side where there are several; tell whether S is as large as it may be.
+
+    Parameters
+    ----------
+    expansion : Expansion
+    batch : Batch
+    run : callable
+        Goes on with a problem where it stopped; gives DONE, ROW_MISSING or FULL.
+    """
+    problems = len(batch.at)
+    codes = np.full(problems, ROW_MISSING)
+    halves = [*range(0, problems, 2), *range(1, problems, 2)]
+
+    def some(part: tuple[int, int]) -> None:
+        for p in halves[slice(*part)]:
+            codes[p] = run(p)
+
+    expansion.share(some, problems, 1)
+    for p in range(problems):
+        while codes[p] == ROW_MISSING:
+            expansion.compute_row(int(batch.at[p, MISSING]))
+            codes[p] = run(p)
+    return bool(np.any(codes == FULL))
+
+
+@njit()
+def usable(cache: Any, batch: Any, p: int, place: int) -> bool:  # pragma: no cover
+    """Tell whether a row is at hand; False, and at[p, MISSING] names it, if it must be computed."""
+    if place >= batch.base:
+        return True
+    batch.at[p, MISSING] = place
+    if cache.cached[place]:
+        cache.touched[place] = True
+        return True
+    return False
+
+
+@njit(inline=True)
+def row_part(cache: Any, batch: Any, place: int, block: int) -> Any:  # pragma: no cover
+    """Give a block of a member's row, which must be present: of S's places, or, from `base` on, of the seats."""
+    if place >= batch.base:
+        k = place - batch.base
+        if block * PAGE == batch.base:
+            return batch.mates[k]
+        return batch.rows[k][block * PAGE : (block + 1) * PAGE]
+    if block * PAGE == batch.base:
+        return batch.columns[place]
+    return cache.pages[cache.table[place, block]]
+
+
+@njit(inline=True)
+def block_ends(batch: Any, block: int) -> Any:  # pragma: no cover
+    """Where a block of the working arrays begins, and where what is in use of it ends."""
+    start = block * PAGE
+    if start == batch.base:
+        return start, start + len(batch.mates)
+    return start, min(start + PAGE, batch.columns.shape[0])
+
+
+@njit()
+def kernel_value(cache: Any, batch: Any, row: int, column: int) -> float:  # pragma: no cover
+    """K between two members; the row must be present."""
+    return np.float64(row_part(cache, batch, row, column // PAGE)[column % PAGE])

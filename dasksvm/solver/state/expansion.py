@@ -1,0 +1,347 @@
+"""The expansion S: working arrays, features, kernel rows, and which example stands where."""
+
+from collections.abc import Callable, Iterable
+from copy import copy
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.engine.exact_sums import exact_margins
+from dasksvm.solver.engine.tiles import margins, violated
+from dasksvm.solver.kernels.features import Features, FeatureStore, Floats, Ints
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.memory import Workspace
+from dasksvm.solver.messages import CandidateBatch, View
+from dasksvm.solver.state.direction_search import entry_levels, subtract_rows
+from dasksvm.solver.state.row_cache import (
+    CLOCK,
+    PAGE,
+    UNUSED,
+    RowCache,
+    blocks_of,
+    drop_rows,
+    empty_cache,
+    enter_rows,
+    renew,
+    set_values,
+    write_row,
+    write_rows,
+)
+from dasksvm.solver.state.row_cache import widened as widened_cache
+from dasksvm.solver.state.working_arrays import adopt, empty_working, live_places, settle, wanting
+from dasksvm.solver.state.working_arrays import vacate as vacate_places
+from dasksvm.solver.state.working_arrays import widened as widened_working
+
+# Of each class to begin with, and the members of one that wait for another.
+SEEDS = 5
+# A kernel row of fewer values is not worth a second thread.
+ROW_PART = 8192
+# Rows of a square that are worth a second thread.
+SQUARE_PART = 64
+# Gradients that are moved by one tile.
+MOVED_ROWS = 512
+Each = Callable[[Callable[[tuple[int, int]], None], Iterable[tuple[int, int]]], Iterable[None]]
+
+
+class Expansion:
+    """The members of S and all that is kept about them.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    problems : int
+    cache_bytes : int
+        Budget of the kernel rows.
+    """
+
+    # Whether an example enters for where it lies in a band, and not for a pair that it violates with.
+    band = False
+
+    def __init__(self, kernel: Kernel, problems: int, cache_bytes: int) -> None:
+        self.each: Each = map
+        self.kernel = kernel
+        self.cache_bytes = cache_bytes
+        self.working: Any = self._empty(problems)
+        self.cache = empty_cache(0, PAGE, np.dtype(np.float32))
+        self.store: FeatureStore | None = None
+        self.example: Ints = np.zeros(PAGE, np.int64)
+        self.code: Ints = np.zeros(PAGE, np.int64)
+        self.arrival: Ints = np.full(PAGE, -1, np.int64)
+        self.evaluations = self.generation = 0
+        self.workspace = Workspace()
+
+    def _empty(self, problems: int) -> Any:
+        return empty_working(problems, PAGE)
+
+    def _free(self) -> Ints:
+        freed: Ints = vacate_places(self.working)
+        return freed
+
+    def _widened(self, places: int) -> Any:
+        return widened_working(self.working, places)
+
+    @property
+    def places(self) -> int:
+        """Places in use or freed."""
+        return int(self.working.size[0])
+
+    def members(self) -> Features:
+        """Give the feature store, by slot."""
+        assert self.store is not None
+        return self.store.view()
+
+    def order(self) -> Ints:
+        """Slot of each place; a free place shows some slot."""
+        slots: Ints = np.maximum(self.working.slot[: self.places], 0)
+        return slots
+
+    def examples(self) -> Ints:
+        """Ids of the members."""
+        ids: Ints = self.example[live_places(self.working)]
+        return ids
+
+    def support(self, alpha: NDArray[np.float64]) -> Ints:
+        """Places of the support vectors of coefficients of shape (P, V), ordered by class and example."""
+        places = np.flatnonzero(np.any(alpha != 0.0, axis=0))
+        ordered: Ints = places[np.lexsort((self.example[places], self.code[places]))]
+        return ordered
+
+    def arrivals(self) -> Ints:
+        """How many members came before each place's, -1 for a free place: it tells later whether the member is the same."""
+        return self.arrival[: self.places].copy()
+
+    def view(self, version: int, alpha: NDArray[np.float64] | None, slack: NDArray[np.float64], tau: float) -> View:
+        """Publish the state; `alpha`, of shape (P, V), replaces the coefficients."""
+        w = self.working
+        top, bottom = self.limits()
+        return View(
+            version=version,
+            generation=self.generation,
+            members=None if self.store is None else self.members(),
+            order=self.order(),
+            alpha=w.alpha[:, : self.places].copy() if alpha is None else alpha,
+            top=top,
+            bottom=bottom,
+            wants=wanting(w, SEEDS),
+            slack=slack,
+            tau=tau,
+            band=self.band,
+        )
+
+    def limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Give the levels of each problem that say which examples can enter; see `entry_levels`."""
+        top, bottom = self.working.top.max(axis=1), self.working.bottom.min(axis=1)
+        levels = np.array([entry_levels(*pair) for pair in zip(top, bottom, strict=True)])
+        return levels[:, 0].copy(), levels[:, 1].copy()
+
+    def has_free(self) -> NDArray[np.bool_]:
+        """Tell of each problem whether some coefficient lies inside its box."""
+        w, places = self.working, self.places
+        found: NDArray[np.bool_] = np.any(w.up[:, :places] & w.down[:, :places], axis=1)
+        return found
+
+    def make_room(self, result: CandidateBatch) -> None:
+        """Grow the arrays for the candidates of a batch, which stand in a block of their own."""
+        if self.store is None:
+            self.store = FeatureStore(result.features.part(0, 0))
+            self.cache = empty_cache(self.cache_bytes, len(self.working.slot), result.rows.dtype)
+        blocks = blocks_of(self.places) + blocks_of(max(len(result.features), 1))
+        if blocks * PAGE > len(self.working.slot):
+            places = max(blocks, blocks_of(len(self.working.slot) * 3 // 2)) * PAGE
+            self.working = self._widened(places)
+            more = np.zeros(places - len(self.example), np.int64)
+            self.example, self.code = np.concatenate([self.example, more]), np.concatenate([self.code, more])
+            self.arrival = np.concatenate([self.arrival, more - 1])
+        self.cache = widened_cache(self.cache, len(self.working.slot))
+
+    def known(self, examples: Ints, among: Ints | None) -> Ints:
+        """Find the places of the examples that are members now, -1 for the others; `among` narrows who can be."""
+        known = np.full(len(examples), -1, np.int64)
+        live = live_places(self.working)
+        if among is not None:
+            live = live[np.isin(self.example[live], among)]
+        if len(live):
+            live = live[np.argsort(self.example[live])]
+            ids = self.example[live]
+            at = np.minimum(np.searchsorted(ids, examples), len(ids) - 1)
+            hit = ids[at] == examples
+            known[hit] = live[at[hit]]
+        return known
+
+    def compute_row(self, place: int) -> None:
+        """Compute the kernel row of a member in the middle of a batch."""
+        slots, members = self.working.slot[: self.places], self.members()
+        renew(self.cache)
+        enter_rows(self.cache, np.array([place]), len(slots))
+        write_row(self.cache, place, self._row(members.take(slots[[place]]), members), slots)
+        set_values(self.cache, place, np.array([place]), self.working.diagonal[[place]])
+        self.evaluations += len(members)
+
+    def _row(self, own: Features, members: Features) -> Floats:
+        row: Floats = self.workspace.array("row", (1, len(members)), own.dtype)
+
+        def fill(part: tuple[int, int]) -> None:
+            self.kernel.tile(own, members.part(*part), out=row[:, slice(*part)])
+
+        self.share(fill, len(members), ROW_PART)
+        first: Floats = row[0]
+        return first
+
+    def square_rows(self, among: Features, rows: Ints) -> Floats:
+        """Compute the kernel rows of some examples among themselves, in two halves."""
+        found = np.empty((len(rows), len(among)), among.dtype)
+
+        def fill(part: tuple[int, int]) -> None:
+            self.kernel.tile(among.take(rows[slice(*part)]), among, out=found[slice(*part)])
+
+        self.share(fill, len(rows), SQUARE_PART)
+        return found
+
+    def share(self, work: Callable[[tuple[int, int]], None], count: int, least: int) -> None:
+        """Do work on [0, count) in two halves, which may run in parallel, where it is worth it."""
+        if count < 2 * least:
+            work((0, count))
+        else:
+            for _ in self.each(work, [(0, count // 2), (count // 2, count)]):
+                pass
+
+    def put_rows(self, cache: RowCache, places: Ints, rows: Floats) -> None:
+        """Cache the complete rows of some members."""
+        enter_rows(cache, places, rows.shape[1])
+
+        def write(part: tuple[int, int]) -> None:
+            write_rows(cache, places[slice(*part)], rows[slice(*part)])
+
+        self.share(write, len(places), 8)
+
+    def weights(self) -> NDArray[np.float64]:
+        """The coefficients of the places that make the decision values, shape (P, V)."""
+        alpha: NDArray[np.float64] = self.working.alpha[:, : self.places]
+        return alpha
+
+    def judge(
+        self, result: CandidateBatch, at: Ints, found: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """How far the examples `at` of a batch violate, from Σ α K of each, and what is kept of them: their gradients."""
+        sign = result.sign[:, at]
+        gradient = sign - found
+        return violated(sign, gradient, *self.limits(), wanting(self.working, SEEDS)), gradient
+
+    def scored(self, result: CandidateBatch) -> NDArray[np.float64]:
+        """What `judge` would have said of the rows that came when they were scored."""
+        return result.scored
+
+    def holds(self, known: Ints) -> NDArray[np.bool_]:
+        """Tell of places, -1 for none, in which problems they are members', shape (P, n)."""
+        held: NDArray[np.bool_] = (known >= 0) & self.working.member[:, known]
+        return held
+
+    def seat(self, base: int, state: NDArray[np.float64]) -> None:
+        """Write what is kept of candidates into their seats."""
+        self.working.g[:, base : base + state.shape[1]] = state
+
+    def settle(self, base: int, count: int) -> tuple[Ints, Ints]:
+        """Give places to the members in the first seats; return who they are, and their places."""
+        seats, places = settle(self.working, base, count)
+        return seats, places
+
+    def vacate(self) -> None:
+        """Free the places of those that have left every problem."""
+        freed = self._free()
+        drop_rows(self.cache, freed)
+        self.arrival[freed] = -1
+
+    def compact(self) -> None:
+        """Make a new feature store when a fifth of the old one is dead."""
+        assert self.store is not None
+        live, w = live_places(self.working), self.working
+        if len(self.store) > max(5 * len(live) // 4, PAGE):
+            self.store = FeatureStore(self.members().take(w.slot[live]))
+            self.generation += 1
+            w.slot[:] = 0
+            w.slot[live] = np.arange(len(live))
+
+    def shift(self, cache: RowCache, places: Ints, amounts: NDArray[np.float64], g: NDArray[np.float64]) -> None:
+        """G ← g - Σ amount_s K_s over members whose rows are present."""
+
+        def subtract(part: tuple[int, int]) -> None:
+            subtract_rows(cache, places, amounts, g, *part)
+
+        self.share(subtract, blocks_of(len(g)), 4)
+
+    def move(self, g: NDArray[np.float64], places: Ints, moved: Ints, amounts: NDArray[np.float64]) -> None:
+        """G ← g - Σ amount_s K_s at some places, from the features; `moved` are the members s."""
+        slots, members = self.order(), self.members()
+        support, weights = members.take(slots[moved]), amounts[None]
+
+        def subtract(part: tuple[int, int]) -> None:
+            own = Workspace()
+            for start in range(*part, MOVED_ROWS):
+                at = places[start : min(start + MOVED_ROWS, part[1])]
+                g[at] -= margins(self.kernel, members.take(slots[at]), support, weights, None, own)[0]
+
+        self.share(subtract, len(places), MOVED_ROWS)
+        self.evaluations += len(places) * len(moved)
+
+    def adopt(self, problem: int, alpha: NDArray[np.float64], g: NDArray[np.float64], band: float = 0.0) -> None:
+        """Replace the coefficients of a problem; members that are blatantly useless, by more than `band`, leave."""
+        adopt(self.working, problem, alpha, g, band)
+        self.vacate()
+
+    def exact_gradients(self, problem: int, alpha: NDArray[np.float64]) -> NDArray[np.float64]:
+        """G = y - Kα at each place, in float64, for given coefficients; 0 where no member of the problem is."""
+        live = np.flatnonzero(self.working.member[problem, : self.places])
+        gradients = np.zeros(self.places)
+        gradients[live] = self.working.sign[problem, live] - self.exact_sums(live, alpha[live][None])[0]
+        return gradients
+
+    def exact_sums(self, places: Ints, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Σ α K of some members with each other in float64, shape (P, n), for α of that shape."""
+        members, found = self.members().take(self.working.slot[places]), np.empty(weights.shape)
+
+        def fill(part: tuple[int, int]) -> None:
+            found[:, slice(*part)] = exact_margins(self.kernel, members.part(*part), members, weights)
+
+        self.share(fill, len(places), MOVED_ROWS)
+        return found
+
+    def shadow(self) -> Self:
+        """Give an expansion of the same members, which nobody may change, with kernel rows of its own."""
+        other = copy(self)
+        other.each = map
+        other.cache = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
+        return other
+
+    def release_rows(self) -> None:
+        """Forget all kernel rows: they are computed again when they are used."""
+        fresh = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
+        self.cache = fresh._replace(size=np.array([fresh.size[UNUSED], self.cache.size[CLOCK]]))
+        self.workspace = Workspace()
+
+    def check(self, tolerance: float) -> None:
+        """Raise AssertionError unless box, sum, gradients, masks, counts and cached rows are what they must be."""
+        w, places = self.working, self.places
+        for p in range(len(w.alpha)):
+            alpha, member = w.alpha[p, :places], w.member[p, :places]
+            live = np.flatnonzero(member)
+            assert np.all(alpha[~member] == 0.0)
+            assert np.all((w.lower[p, live] <= alpha[live]) & (alpha[live] <= w.upper[p, live]))
+            assert self.band or abs(alpha.sum()) <= 1e-9 * max(1.0, np.abs(alpha).sum())
+            assert np.array_equal(w.up[p, :places], member & (alpha < w.upper[p, :places]))
+            assert np.array_equal(w.down[p, :places], member & (alpha > w.lower[p, :places]))
+            assert w.count[p, 0] == len(live)
+            assert set(w.zeros[p, : w.count[p, 1]]) == set(live[alpha[live] == 0.0])
+            exact = self.exact_gradients(p, alpha)
+            assert np.all(np.abs(exact[live] - w.g[p, live]) <= tolerance)
+        assert np.array_equal(w.holders[:places], w.member[:, :places].sum(axis=0))
+        self._check_rows(tolerance)
+
+    def _check_rows(self, tolerance: float) -> None:
+        w, places = self.working, self.places
+        for place in np.flatnonzero(self.cache.cached[:places]):
+            row = self.kernel.tile(self.members().take(w.slot[[place]]), self.members(), self.order())[0]
+            pages = self.cache.table[place, : blocks_of(places)]
+            cached = self.cache.pages[pages, :PAGE].ravel()[:places]
+            live = live_places(w)
+            assert np.allclose(cached[live], row[live], atol=tolerance)

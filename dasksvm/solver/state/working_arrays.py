@@ -1,0 +1,305 @@
+"""The working arrays of the expansion, by place, for every problem at once, and what keeps them consistent.
+
+A *place* is a position in the working arrays; a *slot* is a row of the feature store. A member that leaves frees its place
+for the next one that enters; its slot's features stay until a compaction. α, g, the bounds and the membership are
+(problems × places) arrays: each problem behaves as if alone, and a place is free when no problem holds it.
+
+In the signs of paper 1 (equation 5): A = min(0, C y) ≤ α ≤ B = max(0, C y) and g = y - Σ α K.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.state.direction_search import block_extremes, extremes, snapped
+from dasksvm.solver.state.row_cache import PAGE, blocks_of
+
+
+class Working(NamedTuple):
+    """Working arrays. P problems, N places (a multiple of PAGE), B = N / PAGE blocks.
+
+    Attributes
+    ----------
+    alpha, g, lower, upper, sign : ndarray of float64, shape (P, N)
+        Coefficient, gradient, box [A, B] and label ±1.
+    member, up, down : ndarray of bool, shape (P, N)
+        In S; α < B; α > A (both only for members).
+    top, bottom : ndarray of float64, shape (P, B)
+        Largest g among `up` and smallest g among `down` of each block.
+    zeros, zero_at : ndarray of int64, shape (P, N)
+        Places of the members with α = 0, and where each stands in that list (-1: nowhere).
+    count : ndarray of int64, shape (P, 2)
+        Members; members with α = 0.
+    diagonal : ndarray of float64, shape (N,)
+        K(x, x).
+    slot, holders, free : ndarray of int64, shape (N,)
+        Slot of each place; number of problems that hold it; stack of free places.
+    size : ndarray of int64, shape (2,)
+        Places in use or freed; freed places.
+    """
+
+    alpha: Any
+    g: Any
+    lower: Any
+    upper: Any
+    sign: Any
+    member: Any
+    up: Any
+    down: Any
+    top: Any
+    bottom: Any
+    zeros: Any
+    zero_at: Any
+    count: Any
+    diagonal: Any
+    slot: Any
+    holders: Any
+    free: Any
+    size: Any
+
+
+def empty_working(problems: int, places: int) -> Working:
+    """Make working arrays for so many places, none in use."""
+    places = blocks_of(places) * PAGE
+    shape = (problems, places)
+    return Working(
+        alpha=np.zeros(shape),
+        g=np.zeros(shape),
+        lower=np.zeros(shape),
+        upper=np.zeros(shape),
+        sign=np.zeros(shape),
+        member=np.zeros(shape, np.bool_),
+        up=np.zeros(shape, np.bool_),
+        down=np.zeros(shape, np.bool_),
+        top=np.full((problems, places // PAGE), -np.inf),
+        bottom=np.full((problems, places // PAGE), np.inf),
+        zeros=np.zeros((problems, places), np.int64),
+        zero_at=np.full((problems, places), -1, np.int64),
+        count=np.zeros((problems, 2), np.int64),
+        diagonal=np.zeros(places),
+        slot=np.zeros(places, np.int64),
+        holders=np.zeros(places, np.int64),
+        free=np.zeros(places, np.int64),
+        size=np.zeros(2, np.int64),
+    )
+
+
+def widened(working: Working, places: int) -> Working:
+    """Copy the arrays into larger ones."""
+    wide = empty_working(len(working.alpha), places)
+    for new, old in zip(wide, working, strict=True):
+        new[tuple(slice(0, length) for length in old.shape)] = old
+    return wide
+
+
+def live_places(working: Working) -> Ints:
+    """List the places that some problem holds, ascending."""
+    return np.flatnonzero(working.holders[: working.size[0]] > 0)
+
+
+def dual_objective(working: Working) -> NDArray[np.float64]:
+    """W(α) of each problem (paper 1, equation 4), from α and g alone: ½ Σ α (y + g)."""
+    total: NDArray[np.float64] = 0.5 * np.einsum("ps,ps->p", working.alpha, working.sign + working.g)
+    return total
+
+
+@njit()
+def set_alpha(w: Any, p: int, place: int, value: float) -> None:  # pragma: no cover
+    """Write a coefficient, snapped to its box, and what follows from it."""
+    write_alpha(
+        w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p], w.zeros[p], w.zero_at[p], w.count[p], place, value
+    )
+
+
+@njit()
+def write_alpha(
+    alpha: Any,
+    lower: Any,
+    upper: Any,
+    up: Any,
+    down: Any,
+    zeros: Any,
+    zero_at: Any,
+    count: Any,
+    place: int,
+    value: float,
+) -> None:  # pragma: no cover
+    """`set_alpha` for one problem's arrays."""
+    low, high = lower[place], upper[place]
+    value = snapped(value, low, high)
+    alpha[place] = value
+    up[place] = value < high
+    down[place] = value > low
+    at = zero_at[place]
+    if value == 0.0 and at < 0:
+        zero_at[place] = count[1]
+        zeros[count[1]] = place
+        count[1] += 1
+    elif value != 0.0 and at >= 0:
+        _leave_zeros(zeros, zero_at, count, place)
+
+
+@njit()
+def _leave_zeros(zeros: Any, zero_at: Any, count: Any, place: int) -> None:  # pragma: no cover
+    at = zero_at[place]
+    count[1] -= 1
+    last = zeros[count[1]]
+    zeros[at] = last
+    zero_at[last] = at
+    zero_at[place] = -1
+
+
+@njit()
+def take_place(w: Any) -> int:  # pragma: no cover
+    """Give a free place, the one freed last first."""
+    if w.size[1] > 0:
+        w.size[1] -= 1
+        return int(w.free[w.size[1]])
+    w.size[0] += 1
+    return int(w.size[0] - 1)
+
+
+@njit()
+def insert(w: Any, p: int, place: int, sign: float, bound: float, gradient: float) -> None:  # pragma: no cover
+    """Make a place a member of problem p with α = 0."""
+    w.member[p, place] = True
+    w.count[p, 0] += 1
+    w.sign[p, place] = sign
+    w.lower[p, place] = min(0.0, bound * sign)
+    w.upper[p, place] = max(0.0, bound * sign)
+    w.g[p, place] = gradient
+    set_alpha(w, p, place, 0.0)
+    block = place // PAGE
+    if w.up[p, place]:
+        w.top[p, block] = max(w.top[p, block], gradient)
+    if w.down[p, place]:
+        w.bottom[p, block] = min(w.bottom[p, block], gradient)
+
+
+@njit()
+def evict(w: Any, p: int, place: int) -> None:  # pragma: no cover
+    """Take a member with α = 0 out of problem p.
+
+    The block extremes are left alone: who is evicted is never an extreme of a block that still matters,
+    or the extremes are computed again by the caller. The place is freed by `vacate`.
+    """
+    _leave_zeros(w.zeros[p], w.zero_at[p], w.count[p], place)
+    w.member[p, place] = False
+    w.up[p, place] = False
+    w.down[p, place] = False
+    w.count[p, 0] -= 1
+
+
+@njit()
+def vacate(w: Any) -> Any:  # pragma: no cover
+    """Free the places that no problem holds any more, and return them."""
+    places = w.size[0]
+    holders = np.zeros(places, np.int64)
+    for p in range(len(w.member)):
+        for place in range(places):
+            holders[place] += w.member[p, place]
+    freed = np.empty(places, np.int64)
+    count = 0
+    for place in range(places):
+        if w.holders[place] > 0 and holders[place] == 0:
+            w.free[w.size[1]] = place
+            w.size[1] += 1
+            freed[count] = place
+            count += 1
+        w.holders[place] = holders[place]
+    return freed[:count]
+
+
+@njit()
+def wanting(w: Any, enough: int) -> Any:  # pragma: no cover
+    """Tell of each problem whether fewer than `enough` members of the negative, and of the positive side wait with α = 0."""
+    out = np.empty((len(w.member), 2), np.bool_)
+    for p in range(len(w.member)):
+        positive = 0
+        for z in range(w.count[p, 1]):
+            positive += w.sign[p, w.zeros[p, z]] > 0
+        out[p, 0] = w.count[p, 1] - positive < enough
+        out[p, 1] = positive < enough
+    return out
+
+
+@njit()
+def settle(w: Any, base: int, count: int) -> Any:  # pragma: no cover
+    """Give places to the members in the first `count` seats from `base` on; return who they are, and their places."""
+    seats, places = np.empty(count, np.int64), np.empty(count, np.int64)
+    total = 0
+    for k in range(count):
+        seat, holders = base + k, 0
+        for p in range(len(w.member)):
+            holders += w.member[p, seat]
+        if holders == 0:
+            continue
+        place = take_place(w)
+        w.holders[place], w.diagonal[place] = holders, w.diagonal[seat]
+        if place != seat:
+            for p in range(len(w.member)):
+                _move(w, p, seat, place)
+        seats[total], places[total] = k, place
+        total += 1
+    for p in range(len(w.member)):
+        refresh_extremes(w, p)
+    return seats[:total], places[:total]
+
+
+@njit()
+def _move(w: Any, p: int, seat: int, place: int) -> None:  # pragma: no cover
+    """Move a member of problem p, or nobody; no place is behind a seat that is still to be moved."""
+    for array in (w.alpha[p], w.g[p], w.lower[p], w.upper[p], w.sign[p]):
+        array[place] = array[seat]
+        array[seat] = 0.0
+    for mask in (w.member[p], w.up[p], w.down[p]):
+        mask[place] = mask[seat]
+        mask[seat] = False
+    at = w.zero_at[p, seat]
+    w.zero_at[p, place], w.zero_at[p, seat] = at, -1
+    if at >= 0:
+        w.zeros[p, at] = place
+
+
+@njit()
+def adopt(w: Any, p: int, alpha: Any, g: Any, band: float) -> None:  # pragma: no cover
+    """Replace the coefficients and gradients of problem p, and evict the members that are of no use by more than `band`."""
+    places = len(alpha)
+    for place in range(places):
+        if w.member[p, place]:
+            w.g[p, place] = g[place]
+            set_alpha(w, p, place, alpha[place])
+    refresh_extremes(w, p)
+    top, bottom = extremes(w.top[p], w.bottom[p])
+    for place in range(places):
+        if w.member[p, place] and w.alpha[p, place] == 0.0 and _useless(w, p, place, top, bottom, band):
+            evict(w, p, place)
+    refresh_extremes(w, p)
+
+
+@njit()
+def _useless(w: Any, p: int, place: int, top: float, bottom: float, band: float) -> bool:  # pragma: no cover
+    """Tell whether a member with α = 0 is a blatant non-support vector by more than `band`, and no extreme itself.
+
+    While no support vector is free, an extreme that violates with nobody bounds the range of the bias; see `entry_levels`.
+    """
+    sign, g = w.sign[p, place], w.g[p, place]
+    inside = g > bottom + band if sign < 0 else g < top - band
+    return bool(inside and blatant(sign, g, top + band, bottom - band))
+
+
+@njit()
+def blatant(sign: float, g: float, top: float, bottom: float) -> bool:  # pragma: no cover
+    """Tell whether no pair can violate with a member whose α is 0 (step 4 of REPROCESS)."""
+    return bool(g >= top) if sign < 0 else bool(g <= bottom)
+
+
+@njit()
+def refresh_extremes(w: Any, p: int) -> None:  # pragma: no cover
+    """Compute the extremes of every block anew."""
+    g, up, down = w.g[p], w.up[p], w.down[p]
+    for block in range(w.top.shape[1]):
+        w.top[p, block], w.bottom[p, block] = block_extremes(g, up, down, block * PAGE, (block + 1) * PAGE)

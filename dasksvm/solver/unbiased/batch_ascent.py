@@ -1,0 +1,159 @@
+"""Batch coordinate ascent at random: the baseline of paper 3, section 6.3.
+
+All examples are taken in first, with α = 0, which needs no kernel values. Finishing then makes K picks for each, uniform over
+all of them, in blocks whose kernel rows are computed as one tile.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.decomposition.intake import IntakeLearner
+from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.lasvm.finishing import present_rows
+from dasksvm.solver.multiclass.schedule import draw, skip
+from dasksvm.solver.state.expansion import Expansion
+from dasksvm.solver.state.row_cache import PAGE
+from dasksvm.solver.unbiased.gap_steps import free_step
+from dasksvm.solver.unbiased.learner import UnbiasedLearner
+
+Values = NDArray[np.float64]
+# Picks whose rows are computed together, if the cache can hold twice as many.
+BLOCK = 128
+STATE = ("problem", "alpha", "g", "dual", "steps", "done", "ahead", "_lacking")
+
+
+class Ascent:
+    """The steps of a problem, on copies of its coefficients and gradients.
+
+    Parameters
+    ----------
+    expansion : AllExamples
+    problem : int
+    seed : int
+    steps : int
+        K.
+    """
+
+    cache = None
+    rounds = 0
+
+    def __init__(self, expansion: Expansion, problem: int, seed: int, steps: int) -> None:
+        w, places = expansion.working, expansion.places
+        self.problem, self.seed = problem, seed
+        self.alpha: Values = np.zeros(places)
+        self.sign, self.lower, self.upper = (
+            w.sign[problem, :places],
+            w.lower[problem, :places],
+            w.upper[problem, :places],
+        )
+        self.g: Values = self.sign.copy()
+        self.diagonal = w.diagonal[:places]
+        self.total = steps * places
+        self.dual, self.steps, self.done = 0.0, 0, 0
+        self.ahead: Ints = np.zeros(0, np.int64)
+        self._lacking: Ints = np.zeros(0, np.int64)
+
+    def choose(self, expansion: Expansion) -> bool:
+        """Draw the next picks; False when all are made."""
+        cache = expansion.cache
+        size = min(BLOCK, max(len(cache.pages) // cache.table.shape[1] // 2, 1), self.total - self.done)
+        self.ahead = picks(self.seed, self.done, size, len(self.alpha))
+        return bool(size > 0)
+
+    def order(self, expansion: Expansion) -> Ints:
+        """Slots of the places."""
+        return expansion.order()
+
+    def missing(self, expansion: Expansion) -> Ints:
+        """List the slots of the members that the picks would move now and whose rows are to be computed."""
+        at = self.ahead
+        room = np.where(self.g[at] > 0, self.upper[at] - self.alpha[at], self.alpha[at] - self.lower[at])
+        self._lacking = present_rows(expansion.cache, np.unique(at[(self.g[at] != 0.0) & (room > 0.0)]))
+        return expansion.order()[self._lacking]
+
+    def put(self, expansion: Expansion, rows: Floats) -> None:
+        """Keep the rows that were missing."""
+        expansion.put_rows(expansion.cache, self._lacking, rows)
+
+    def solve(self, expansion: Expansion) -> None:
+        """Make the steps of the picks, up to the first that needs a row which nobody foresaw."""
+        done, steps, gain = ascend(
+            self.ahead, self.alpha, self.g, self.lower, self.upper, self.diagonal, expansion.cache
+        )
+        self.done, self.steps, self.dual = self.done + done, self.steps + steps, self.dual + gain
+
+    @property
+    def gap(self) -> float:
+        """The gap, divided by Σ C_i."""
+        terms = np.maximum(self.lower * self.g, self.upper * self.g) - self.alpha * self.g
+        return float(terms.sum() / max((self.upper - self.lower).sum(), np.finfo(float).tiny))
+
+    def state(self) -> dict[str, Any]:
+        """Give what a snapshot needs beside the working arrays and the cache."""
+        return {name: getattr(self, name) for name in STATE}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        for name in STATE:
+            value = state[name]
+            setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
+
+
+class AscentLearner(IntakeLearner, UnbiasedLearner):
+    """Batch coordinate ascent on one problem, or on several that share the kernel rows.
+
+    Parameters
+    ----------
+    settings : Settings
+        With tracking rules.
+    """
+
+    def _standing(self) -> tuple[Values, Values]:
+        now = [self.finisher(self.expansion, p, 0.0) for p in range(self.settings.problems)]
+        for each in self.finishing:
+            now[each.problem] = each
+        return np.array([each.gap for each in now]), np.array([each.dual for each in now])
+
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Ascent:
+        """Make what makes the steps of a problem."""
+        assert self.settings.tracking is not None
+        return Ascent(expansion, problem, self.settings.seed, self.settings.tracking.steps)
+
+
+@njit()
+def picks(seed: int, done: int, count: int, among: int) -> Any:  # pragma: no cover
+    """Draw picks uniformly from so many places, after `done` others."""
+    out = np.empty(count, np.int64)
+    random = np.empty(1, np.uint64)
+    random[0] = np.uint64(seed)
+    skip(random, done)
+    for k in range(count):
+        out[k] = np.int64(draw(random) * among)
+    return out
+
+
+@njit()
+def ascend(
+    ahead: Any, alpha: Any, g: Any, lower: Any, upper: Any, diagonal: Any, cache: Any
+) -> tuple[int, int, float]:  # pragma: no cover
+    """Make steps in some coefficients, as long as the rows are present; return how many picks, steps and the dual's rise."""
+    pages, table, cached = cache.pages, cache.table, cache.cached
+    steps, gain = 0, 0.0
+    for k in range(len(ahead)):
+        i = ahead[k]
+        length = free_step(g, alpha, lower, upper, diagonal, i)
+        if length == 0.0:
+            continue
+        if not cached[i]:
+            return k, steps, gain
+        alpha[i] += length
+        gain += length * (g[i] - 0.5 * length * diagonal[i])
+        for start in range(0, len(g), PAGE):
+            page = table[i, start // PAGE]
+            for a in range(min(PAGE, len(g) - start)):
+                g[start + a] -= length * np.float64(pages[page, a])
+        steps += 1
+    return len(ahead), steps, gain

@@ -1,0 +1,324 @@
+"""LASVM-G and its kin: one coefficient at a time, REPROCESS until the gap is within its target (paper 2, sections 4 to 7).
+
+There is no bias. An example gets its box when it is met: that of the hinge loss, or, where y f(x) < s, of the ramp loss (paper 2,
+equation 17). Of the members with α = 0 those with the smallest |g| are kept, at most `allowance`: CLEAN is made after every
+example. So an example that CLEAN would remove at once is not taken in, and its kernel row is never needed; it is still an
+iteration, with its REPROCESS steps. LASVM-I has no iteration for the examples that it skips.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dasksvm.solver.jit import SUMS, njit
+from dasksvm.solver.state.batch import (
+    CANDIDATE,
+    DONE,
+    ENTERED,
+    FULL,
+    MISSING,
+    PLACE,
+    ROW_MISSING,
+    SEEN,
+    STAGE,
+    STEPS,
+    usable,
+)
+from dasksvm.solver.state.direction_search import LEAST_CURVATURE, find_steepest, shift_gap, snapped, steepest
+from dasksvm.solver.state.row_cache import PAGE
+from dasksvm.solver.state.working_arrays import evict, insert, set_alpha, write_alpha
+
+NEW, PROCESS, REPROCESS = 0, 1, 2
+# What stands for the place of an example that has none: it is met without being taken in, or skipped altogether.
+OUTSIDE, SKIPPED = -1, -2
+# Where a problem stands within a batch: its gap, the target of the gap, whether the target is that of the present state.
+GAP, TARGET, CURRENT, STANDING = range(4)
+
+
+class GapRules(NamedTuple):
+    """What the user set.
+
+    Attributes
+    ----------
+    tau : float
+        Gradients below it are left alone.
+    C : float
+        The least gap target.
+    threshold : float
+        Takes the place of max(C, gap target); nan: it does not.
+    ramp : float
+        s; -inf: the hinge loss.
+    ignore : bool
+        Whether examples outside [s, 1] are skipped, and not given the ramp's box.
+    warmup : int
+        Support vectors from which on the ramp matters.
+    allowance : int
+        Members with α = 0 that CLEAN leaves.
+    """
+
+    tau: float
+    C: float
+    threshold: float
+    ramp: float
+    ignore: bool
+    warmup: int
+    allowance: int
+
+
+class Room(NamedTuple):
+    """How far each coefficient may rise, B - α, and fall, A - α, shape (N,); the largest |g| that may move of each block."""
+
+    rise: Any
+    fall: Any
+    best: Any
+
+
+@njit()
+def run(w: Any, cache: Any, batch: Any, rules: Any, most: int, stand: Any, p: int) -> int:  # pragma: no cover
+    """Process a batch, or what is left of it, in problem p. Returns DONE, ROW_MISSING (at[p, MISSING] says whose) or FULL.
+
+    `stand`, of shape (P, STANDING), is zero when the batch begins; at `most` support vectors S is full.
+    """
+    at, now, room = batch.at[p], stand[p], room_of(w, batch, p)
+    if at[CANDIDATE] == 0 and at[STAGE] == NEW:
+        now[GAP] = gap(w, p)
+    while at[CANDIDATE] < len(batch.row_of):
+        if at[STAGE] == NEW:
+            if now[CURRENT] == 0.0:
+                now[TARGET], now[CURRENT] = target(w, batch, rules, p), 1.0
+            at[PLACE] = _meet(w, batch, rules, p, at[CANDIDATE], room)
+            if at[PLACE] == SKIPPED:
+                at[CANDIDATE] += 1
+                at[SEEN] += 1
+                continue
+            if at[PLACE] >= 0:
+                at[ENTERED] += 1
+                now[GAP] += gap_of(w, p, at[PLACE])
+            at[STAGE] = PROCESS
+        if at[STAGE] == PROCESS:
+            if at[PLACE] >= 0 and not _move(w, cache, batch, p, at[PLACE], now, room):
+                return ROW_MISSING
+            at[STAGE] = REPROCESS
+        if now[GAP] > now[TARGET] and not _descend(w, cache, batch, rules, p, now, room):
+            return ROW_MISSING
+        _clean(w, rules.allowance, p, now, room)
+        at[STAGE] = NEW
+        at[CANDIDATE] += 1
+        at[SEEN] += 1
+        if w.count[p, 0] - w.count[p, 1] >= most:
+            return FULL
+    return DONE
+
+
+@njit()
+def room_of(w: Any, batch: Any, p: int) -> Any:  # pragma: no cover
+    """Give the room of every coefficient."""
+    rise, fall = w.upper[p] - w.alpha[p], w.lower[p] - w.alpha[p]
+    best = np.zeros(batch.base // PAGE + 1)
+    for b in range(len(best)):
+        best[b] = steepest(w.g[p], rise, fall, b * PAGE, (b + 1) * PAGE)
+    return Room(rise, fall, best)
+
+
+@njit()
+def gap_of(w: Any, p: int, place: int) -> float:  # pragma: no cover
+    """What a member adds to the gap: max(A g, B g) - α g (paper 2, equation 9, with the sign that follows from equation 6)."""
+    g = w.g[p, place]
+    return float(max(w.lower[p, place] * g, w.upper[p, place] * g) - w.alpha[p, place] * g)
+
+
+@njit(fastmath=SUMS)
+def gap(w: Any, p: int) -> float:  # pragma: no cover
+    """Primal minus dual of the problem of the members alone."""
+    alpha, g, lower, upper = w.alpha[p], w.g[p], w.lower[p], w.upper[p]
+    total = 0.0
+    for a in range(w.size[0]):
+        low, high = lower[a] * g[a], upper[a] * g[a]
+        total += (low if low > high else high) - alpha[a] * g[a]
+    return total
+
+
+@njit(fastmath=SUMS)
+def target(w: Any, batch: Any, rules: Any, p: int) -> float:  # pragma: no cover
+    """Compute what the gap is to be brought to: max(C, the standard deviation of the primal's terms) (paper 2, equation 8).
+
+    Both sums are over the support vectors; the radicand is never negative but for rounding.
+    """
+    if not np.isnan(rules.threshold):
+        return float(rules.threshold)
+    alpha, g, sign, lower, upper = w.alpha[p], w.g[p], w.sign[p], w.lower[p], w.upper[p]
+    total, squares = 0.0, 0.0
+    for a in range(batch.base + len(batch.mates)):
+        h = (upper[a] - lower[a]) * sign[a] * g[a] if alpha[a] != 0.0 else 0.0
+        total += h
+        squares += h * h
+    count = max(w.count[p, 0] - w.count[p, 1], 1)
+    return float(max(rules.C, np.sqrt(max(squares - total * total / count, 0.0))))
+
+
+@njit()
+def band(w: Any, rules: Any, p: int) -> Any:  # pragma: no cover
+    """Give (low, high): an example is taken in where -low < 1 - y f < high, or, if others are skipped, at these ends too.
+
+    Beyond -low it cannot rise, and CLEAN would remove it at once; beyond `high` the ramp is flat, and the same is true, or it is
+    ignored.
+    """
+    bar = np.inf
+    if w.count[p, 1] >= rules.allowance:
+        bar = 0.0
+        for z in range(w.count[p, 1]):
+            bar = max(bar, abs(w.g[p, w.zeros[p, z]]))
+    high = 1.0 - rules.ramp if _warm(w, rules, p) else np.inf
+    return (0.0, high) if rules.ignore else (bar, max(high, bar))
+
+
+@njit()
+def bands(w: Any, rules: Any) -> Any:  # pragma: no cover
+    """Give the band of each problem, shape (P, 2)."""
+    out = np.empty((len(w.alpha), 2))
+    for p in range(len(out)):
+        out[p, 0], out[p, 1] = band(w, rules, p)
+    return out
+
+
+@njit()
+def _warm(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
+    return bool(w.count[p, 0] - w.count[p, 1] > rules.warmup)
+
+
+@njit()
+def _meet(w: Any, batch: Any, rules: Any, p: int, c: int, room: Any) -> int:  # pragma: no cover
+    """Take a candidate in with α = 0 and the box that it keeps; returns its place, OUTSIDE where it stays out, or SKIPPED."""
+    k, place = batch.row_of[c], batch.known[c]
+    if place >= 0 and w.member[p, place]:
+        return OUTSIDE
+    if k < 0 or batch.bound[p, c] <= 0.0:
+        return SKIPPED if rules.ignore else OUTSIDE
+    sign, gradient = batch.sign[p, c], w.g[p, batch.base + k]
+    low, high = band(w, rules, p)
+    lacking = sign * gradient
+    excess = min(lacking + low, high - lacking)
+    if np.isfinite(excess):
+        batch.moved[p, k] = excess - batch.excess[p, batch.chosen[k]]
+    if excess < 0.0 or (excess == 0.0 and not rules.ignore):
+        return SKIPPED if rules.ignore else OUTSIDE
+    if place < 0:
+        place = batch.base + k
+    # β = C turns the box [0, C y] into [-C y, 0] (paper 2, equation 17).
+    flat = _warm(w, rules, p) and lacking > 1.0 - rules.ramp
+    insert(w, p, place, -sign if flat else sign, batch.bound[p, c], gradient)
+    w.sign[p, place] = sign
+    room.rise[place], room.fall[place] = w.upper[p, place], w.lower[p, place]
+    return int(place)
+
+
+@njit()
+def _move(w: Any, cache: Any, batch: Any, p: int, i: int, now: Any, room: Any) -> bool:  # pragma: no cover
+    """Make the step of PROCESS along a coefficient. False if the kernel row is missing."""
+    length = free_step(w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.diagonal, i)
+    if length == 0.0:
+        return True
+    if not usable(cache, batch, p, i):
+        return False
+    set_alpha(w, p, i, w.alpha[p, i] + length)
+    room.rise[i], room.fall[i] = w.upper[p, i] - w.alpha[p, i], w.lower[p, i] - w.alpha[p, i]
+    rise, fall, best = room
+    pages, table = cache.pages, cache.table
+    rows, columns, mates, base = batch.rows, batch.columns, batch.mates, batch.base
+    now[GAP] = shift(w.g[p], rise, fall, best, pages, table, rows, columns, mates, base, i, length)
+    now[CURRENT] = 0.0
+    batch.at[p, STEPS] += 1
+    return True
+
+
+@njit()
+def _descend(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, room: Any) -> bool:  # pragma: no cover
+    """REPROCESS until the gap is at its target, or no gradient is above τ. False if a kernel row is missing.
+
+    The arrays are taken out of their tuples once: each time costs two atomic operations, and a step has little else to do.
+    """
+    g, alpha, lower, upper, up, down = w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p]
+    zeros, zero_at, count, diagonal, at = w.zeros[p], w.zero_at[p], w.count[p], w.diagonal, batch.at[p]
+    rise, fall, best = room
+    pages, table, cached, touched = cache.pages, cache.table, cache.cached, cache.touched
+    rows, columns, mates, base = batch.rows, batch.columns, batch.mates, batch.base
+    goal, tau, total = now[TARGET], rules.tau, now[GAP]
+    while total > goal:
+        block = int(np.argmax(best))
+        if not best[block] > tau:
+            break
+        i = find_steepest(g, rise, fall, block * PAGE, (block + 1) * PAGE, best[block])
+        if i < base:
+            if not cached[i]:
+                at[MISSING] = i
+                now[GAP], now[CURRENT] = total, 0.0
+                return False
+            touched[i] = True
+        length = free_step(g, alpha, lower, upper, diagonal, i)
+        if length == 0.0:
+            # Less than what is snapped to the bound: nothing is gained any more, whatever the gap is.
+            break
+        write_alpha(alpha, lower, upper, up, down, zeros, zero_at, count, i, alpha[i] + length)
+        rise[i], fall[i] = upper[i] - alpha[i], lower[i] - alpha[i]
+        total = shift(g, rise, fall, best, pages, table, rows, columns, mates, base, i, length)
+        at[STEPS] += 1
+        now[CURRENT] = 0.0
+    now[GAP] = total
+    return True
+
+
+@njit(inline=True)
+def free_step(g: Any, alpha: Any, lower: Any, upper: Any, diagonal: Any, i: int) -> float:  # pragma: no cover
+    """Give the step to the optimum along a coefficient, or to the end of its box: as far as `write_alpha` will move it."""
+    free = alpha[i] + g[i] / max(diagonal[i], LEAST_CURVATURE)
+    return float(snapped(free, lower[i], upper[i]) - alpha[i])
+
+
+@njit()
+def shift(
+    g: Any,
+    rise: Any,
+    fall: Any,
+    best: Any,
+    pages: Any,
+    table: Any,
+    rows: Any,
+    columns: Any,
+    mates: Any,
+    base: int,
+    i: int,
+    length: float,
+) -> float:  # pragma: no cover
+    """Move all gradients by a step of member i, block by block; write the steepest of each, and return the gap."""
+    total = 0.0
+    for start in range(0, base, PAGE):
+        stop, b = min(start + PAGE, rows.shape[1]), start // PAGE
+        if i < base:
+            best[b], part = shift_gap(g, rise, fall, start, stop, pages, table[i, b], 0, length)
+        else:
+            best[b], part = shift_gap(g, rise, fall, start, stop, rows, i - base, start, length)
+        total += part
+    stop, b = base + len(mates), base // PAGE
+    if i < base:
+        best[b], part = shift_gap(g, rise, fall, base, stop, columns, i, 0, length)
+    else:
+        best[b], part = shift_gap(g, rise, fall, base, stop, mates, i - base, 0, length)
+    return float(total + part)
+
+
+@njit()
+def _clean(w: Any, allowance: int, p: int, now: Any, room: Any) -> None:  # pragma: no cover
+    """CLEAN: of the members with α = 0, those with the largest |g| leave until `allowance` are left."""
+    zeros, g = w.zeros[p], w.g[p]
+    rise, fall, best = room
+    while w.count[p, 1] > allowance:
+        worst = zeros[0]
+        for z in range(1, w.count[p, 1]):
+            worst = zeros[z] if abs(g[zeros[z]]) > abs(g[worst]) else worst
+        now[GAP] -= gap_of(w, p, worst)
+        evict(w, p, worst)
+        w.lower[p, worst] = w.upper[p, worst] = 0.0
+        rise[worst] = fall[worst] = 0.0
+        b = worst // PAGE
+        if abs(g[worst]) == best[b]:
+            best[b] = steepest(g, rise, fall, b * PAGE, (b + 1) * PAGE)

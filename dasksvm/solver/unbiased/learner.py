@@ -1,0 +1,123 @@
+"""The learner of two-class problems without bias: LASVM-G and its kin (paper 2)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.engine.algorithm import Outcome
+from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.tiles import within
+from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.messages import CandidateBatch, ScorePlan
+from dasksvm.solver.state.batch import Batch, in_each_problem
+from dasksvm.solver.state.expansion import Expansion
+from dasksvm.solver.state.working_arrays import dual_objective
+from dasksvm.solver.unbiased import gap_steps
+
+Values = NDArray[np.float64]
+
+
+class BandExpansion(Expansion):
+    """Members whose coefficients need not add up to 0; an example is taken in where 1 - y f lies in a band.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    problems : int
+    cache_bytes : int
+    rules : GapRules
+    """
+
+    band = True
+
+    def __init__(self, kernel: Kernel, problems: int, cache_bytes: int, rules: gap_steps.GapRules) -> None:
+        super().__init__(kernel, problems, cache_bytes)
+        self.rules = rules
+
+    def limits(self) -> tuple[Values, Values]:
+        """The band of each problem."""
+        found = gap_steps.bands(self.working, self.rules)
+        return found[:, 1], -found[:, 0]
+
+    def judge(self, result: CandidateBatch, at: Ints, found: Values) -> tuple[Values, Values]:
+        """How far inside the band the examples `at` of a batch are, and what is kept of them: their gradients."""
+        gradient = result.sign[:, at] - found
+        return within(result.sign[:, at] * gradient, *self.limits()), gradient
+
+
+class Held:
+    """What there is to finish of a problem: nothing, since every iteration ends where it should."""
+
+    cache = None
+    rounds = steps = 0
+
+    def __init__(self, expansion: Expansion, problem: int) -> None:
+        w, places = expansion.working, expansion.places
+        self.problem = problem
+        self.alpha: Values = w.alpha[problem, :places].copy()
+        self.gap = gap_steps.gap(w, problem)
+        self.dual = float(dual_objective(w)[problem])
+
+    def choose(self, expansion: Expansion) -> bool:
+        """Tell that nothing violates."""
+        return False
+
+    def state(self) -> dict[str, Any]:
+        """Give what a snapshot needs: all of it is in the expansion."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+
+
+class UnbiasedLearner(Learner):
+    """A learner of two-class problems that have no bias, and nothing to close."""
+
+    measure = "gap"
+
+    def outcome(self, expansion: Expansion, finished: list[Any]) -> Outcome:
+        """Tell what the problems of an expansion give; there is no bias."""
+        gaps, duals = np.array([now.gap for now in finished]), np.array([now.dual for now in finished])
+        return Outcome(np.array([now.alpha for now in finished]), np.zeros((len(finished), 2)), gaps, duals)
+
+    def _finished_alpha(self) -> Values | None:
+        return None
+
+    def _closed(self) -> bool:
+        return True
+
+    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
+        """Learn nothing: there is no bias, and no claim about the whole set."""
+
+    def _conclude(self) -> None:
+        """Leave the bias at 0."""
+
+
+class GapLearner(UnbiasedLearner):
+    """LASVM-G, LASVM-NC, LASVM-I or FULL SVM on one problem, or on several that share the kernel rows.
+
+    Parameters
+    ----------
+    settings : Settings
+        With gap rules.
+    """
+
+    def _expansion(self) -> Expansion:
+        s = self.settings
+        assert s.gap is not None
+        return BandExpansion(s.kernel, s.problems, s.cache_bytes, s.gap)
+
+    def _run(self, batch: Batch) -> bool:
+        s, rules, most = self.expansion, self.settings.gap, self.settings.rules.max_support
+        stand = np.zeros((self.settings.problems, gap_steps.STANDING))
+        return in_each_problem(s, batch, lambda p: gap_steps.run(s.working, s.cache, batch, rules, most, stand, p))
+
+    def _standing(self) -> tuple[Values, Values]:
+        w = self.expansion.working
+        return np.array([gap_steps.gap(w, p) for p in range(len(w.alpha))]), dual_objective(w)
+
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Held:
+        """Make what stands for finishing."""
+        return Held(expansion, problem)

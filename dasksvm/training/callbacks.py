@@ -1,0 +1,334 @@
+"""Events of a run made visible, or acted upon: history, progress, time budget, a held-out set.
+
+A watcher is called with the progress and the seconds since the start after every result that the learner takes; when it
+returns True the run is asked to stop.
+"""
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
+
+from dasksvm.data import Dataset
+from dasksvm.data.chunked import is_dask
+from dasksvm.data.feature_names import column_order, names_of_frame
+from dasksvm.model.kernel_model import KernelModel
+from dasksvm.solver.engine.preview import Finished, is_due
+from dasksvm.solver.messages import Progress
+
+Watcher = Callable[[Progress, float], bool]
+Entry = dict[str, Any]
+# Seconds that a rate is of; columns from which on a terminal has room.
+LATELY, WIDE = 10.0, 110
+
+
+class History:
+    """Collect the entries of `history_`; of finishing, one for each hundredth more steps."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._due = 0.0
+
+    def __call__(self, progress: Progress, seconds: float) -> bool:
+        """Add an entry."""
+        if progress.phase != "finishing" or progress.steps >= self._due:
+            self.entries.append(progress.as_dict() | {"seconds": seconds})
+            self._due = 1.01 * progress.steps
+        return False
+
+    def resume(self, entries: list[Entry]) -> None:
+        """Go on after these entries."""
+        self.entries[:] = entries
+        told = [entry["steps"] for entry in entries if "error" not in entry]
+        self._due = 1.01 * told[-1] if told else 0.0
+
+
+class HeldOut:
+    """Measure finished copies of the model on a held-out set while it is trained (paper 1, section 4.4).
+
+    The training goes on as though nobody had looked, and the clock of the run stands still meanwhile. A copy takes up to
+    `cache_size` megabytes more. Where no support vector is free, its bias is the middle of what the expansion leaves, not the
+    whole set. Each training begins anew with what is found.
+
+    Parameters
+    ----------
+    X : array of shape (n, d), Dataset or its path
+    y : array of shape (n,)
+        None for a data set, which has its own.
+    every : int, default=1000
+        Examples between two looks; they come between batches, at the first one that ends beyond a multiple.
+    patience : int, optional
+        End the training when so many looks in a row found no lower error.
+
+    Attributes
+    ----------
+    entries : list of dict
+        What was found: the `error`, the number of support vectors, and what else `history_` has; it has them too.
+    best : KernelModel or None
+        The first of these models with the lowest error.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from dasksvm import HeldOut, LaSVC, train
+    >>> X, y = make_moons(2000, noise=0.2, random_state=0)
+    >>> watched = HeldOut(X[1500:], y[1500:], every=100, patience=3)
+    >>> run = train((X[:1500], y[:1500]), LaSVC(C=10, selection="active", random_state=0), callbacks=[watched])
+    >>> bool(watched.entries[-1]["seen"] < 1500), watched.best is not None
+    (True, True)
+    """
+
+    def __init__(self, X: Any, y: Any = None, *, every: int = 1000, patience: int | None = None) -> None:
+        if every < 1 or (patience is not None and patience < 1):
+            raise ValueError("every and patience must be at least 1.")
+        X = Dataset.open(X) if isinstance(X, (str, Path)) else X
+        if isinstance(X, Dataset) == (y is not None):
+            raise ValueError("y is needed with rows, and must be None with a data set, which has its own labels.")
+        if isinstance(X, Dataset):
+            self.labels, self.y = X.needs_labels().classes, X.as_dask()[1]
+        else:
+            self._names = names_of_frame(X) if hasattr(X, "columns") else None
+            X, self.y = check_array(X, accept_sparse="csr", dtype="numeric"), column_or_1d(y)
+            self.labels = np.unique(self.y)
+            check_consistent_length(X, self.y)
+        self.every = every
+        self.patience = patience
+        self.entries: list[Entry] = []
+        self.best: KernelModel | None = None
+        self.X: Any = X
+        # What `look` predicts, with the columns as in the training.
+        self._matched = self.X
+
+    def __call__(self, progress: Progress, seconds: float) -> bool:
+        """Let a run go on."""
+        return False
+
+    def begin(self, width: int, classes: NDArray[Any], names: Sequence[str] | None) -> None:
+        """Begin a training on rows of so many features and these classes; ValueError if the held-out set does not fit.
+
+        Columns in another order than the training's are matched by name.
+        """
+        if isinstance(self.X, Dataset):
+            self._matched = self.X.with_features(names)
+        else:
+            order = column_order(self._names, names, "the held-out rows")
+            self._matched = self.X if order is None else self.X[:, order]
+        if self.X.shape[1] != width:
+            raise ValueError(f"the held-out rows have {self.X.shape[1]} features, those of the training {width}.")
+        strange = [label for label in self.labels.tolist() if label not in classes.tolist()]
+        if strange:
+            raise ValueError(f"the held-out labels {strange} are none of the classes {classes.tolist()}.")
+        self.entries, self.best = [], None
+
+    def look(self, model: KernelModel, entry: Entry) -> bool:
+        """Measure a model and write its error into the entry; tell whether patience is at an end."""
+        wrong = model.predict(self._matched) != self.y
+        entry["error"] = float(np.mean(wrong.compute() if is_dask(wrong) else wrong))
+        errors = [entry["error"] for entry in self.entries]
+        if not errors or entry["error"] < min(errors):
+            self.best = model
+        self.entries.append(entry)
+        errors.append(entry["error"])
+        return self.patience is not None and len(errors) - 1 - int(np.argmin(errors)) >= self.patience
+
+
+class Shown:
+    """Shows finished copies to those who hold out data, and keeps what they find in the history.
+
+    Parameters
+    ----------
+    held_out : sequence of HeldOut
+    history : History
+    model_of : callable
+        Makes a model of a finished copy.
+    """
+
+    def __init__(
+        self, held_out: Sequence[HeldOut], history: History, model_of: Callable[[Finished], KernelModel]
+    ) -> None:
+        self.held_out = held_out
+        self.every = tuple(each.every for each in held_out)
+        self._history = history
+        self._model_of = model_of
+        self._seen = 0
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The history, with what they found."""
+        return self._history.entries
+
+    def resume(self, entries: list[Entry]) -> None:
+        """Go on after these entries: each held-out set has its own again, but no `best` model from before."""
+        self._history.resume(entries)
+        for seen, found in groupby((entry for entry in self.entries if "error" in entry), itemgetter("seen")):
+            looks = list(found)
+            due = [each for each in self.held_out if is_due((each.every,), self._seen, seen)]
+            if len(self.held_out) > 1 and len(due) != len(looks):
+                raise ValueError(
+                    "the run was begun with other held-out sets: give the same ones in the same order, or one, or none."
+                )
+            for each, entry in zip(self.held_out if len(self.held_out) == 1 else due, looks, strict=False):
+                each.entries.append(entry)
+            self._seen = seen
+
+    def look(self, finished: Finished, seconds: float) -> bool:
+        """Show a copy to those whose turn it is; True ends the run."""
+        seen, model = finished.progress.seen, self._model_of(finished)
+        stop = False
+        for each in self.held_out:
+            if is_due((each.every,), self._seen, seen):
+                entry = finished.progress.as_dict() | {"seconds": seconds}
+                stop |= each.look(model, entry)
+                self._history.entries.append(entry)
+        self._seen = seen
+        return stop
+
+
+class TimeBudget:
+    """Ask the run to stop after so many seconds; an online solver finishes what it has.
+
+    Parameters
+    ----------
+    seconds : float
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._asked = False
+
+    def __call__(self, progress: Progress, seconds: float) -> bool:
+        """Tell once whether the time is over."""
+        over = seconds >= self.seconds and not self._asked and progress.phase != "done"
+        self._asked |= over
+        return over
+
+
+class ProgressLines:
+    """Show a run: a bar that is drawn over on a terminal, a line a second elsewhere.
+
+    The rate is that of the last seconds, and says how long the passes may still take. How long finishing or a look at everything
+    takes is not known beforehand, and nothing is said of it.
+
+    Parameters
+    ----------
+    examples : int
+        Those of the passes that will be made for sure.
+    before : int, default=0
+        Examples that had been seen before.
+    stream : text file, optional
+        Standard error if not given.
+    """
+
+    def __init__(self, examples: int, before: int = 0, stream: TextIO | None = None) -> None:
+        self.examples = examples
+        self.before = before
+        self.stream = sys.stderr if stream is None else stream
+        self._last = -float("inf")
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def __call__(self, progress: Progress, seconds: float) -> bool:
+        """Show the progress, if the last time is long enough ago, and the end."""
+        live = self.stream.isatty()
+        now = time.monotonic()
+        if now - self._last >= (0.1 if live else 1.0) or progress.phase == "done":
+            self._last = now
+            line = self.line(progress, seconds, _columns(self.stream) - 1 if live else None)
+            self.stream.write(f"\r\x1b[K{line}" if live else f"{line}\n")
+            self.stream.flush()
+        return False
+
+    def line(self, progress: Progress, seconds: float, width: int | None = None) -> str:
+        """Describe a moment of the run in so many columns; with None in as many as it takes, and without a bar."""
+        seen = progress.seen - self.before
+        passing = progress.phase == "online" and seen <= self.examples
+        rate = self._rate(seen, seconds) if passing else 0.0
+        if not passing:
+            self._marks.clear()
+        if progress.phase == "done":
+            rate = seen / max(seconds, 1e-9)
+        narrow = width is not None and width < WIDE
+        counted = [f"{_short(seen)} seen"] if seen else []
+        counted += [f"{_short(rate)}{'/s' if narrow else ' rows/s'}"] if rate else []
+        timed = [_clock(seconds)]
+        timed += [f"{_clock((self.examples - seen) / rate)} left"] if passing and rate else []
+        parts = [
+            f"epoch {progress.epoch + 1}" if progress.phase == "online" and progress.epoch else "",
+            ", ".join(counted),
+            f"{_short(progress.members)} members",
+            f"{'δ' if progress.measure == 'delta' else progress.measure} {progress.delta.max():.2g}",
+            ", ".join(timed),
+        ]
+        text, head = "  ".join(filter(None, parts)), progress.phase
+        share = seen / max(self.examples, 1)
+        if width is None:
+            return f"{head} {share:.0%}  {text}" if passing else f"{head}  {text}"
+        bar = min(max(width - len(f"{head}   {text}"), 0), 10 if narrow else 20) if passing else 0
+        drawn = f" {'█' * round(bar * share):░<{bar}}" if bar else ""
+        return f"{head}{drawn}  {text}"[:width]
+
+    def _rate(self, seen: int, seconds: float) -> float:
+        """Examples a second, lately."""
+        self._marks.append((seconds, seen))
+        while len(self._marks) > 2 and self._marks[1][0] < seconds - LATELY:
+            self._marks.popleft()
+        since, before = self._marks[0]
+        return (seen - before) / (seconds - since) if seconds > since else 0.0
+
+    def note(self, text: str) -> None:
+        """Show a line that stays."""
+        self.stream.write(f"\r\x1b[K{text}\n" if self.stream.isatty() else f"{text}\n")
+        self.stream.flush()
+
+    def close(self) -> None:
+        """End the line of a terminal."""
+        if self.stream.isatty():
+            self.stream.write("\n")
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def _short(number: float) -> str:
+    """Write a number in at most five characters."""
+    for unit in ("", "k", "M", "G"):
+        if number < (9999.5 if not unit else 999.5):
+            return f"{number:,.0f}" if not unit else f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.0f}T"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+class Together:
+    """Call several watchers; the run stops when one of them says so.
+
+    Parameters
+    ----------
+    watchers : sequence of callables
+    """
+
+    def __init__(self, watchers: Sequence[Watcher]) -> None:
+        self.watchers = watchers
+
+    def __call__(self, progress: Progress, seconds: float) -> bool:
+        """Call them all."""
+        answers = [watcher(progress, seconds) for watcher in self.watchers]
+        return any(answers)

@@ -1,0 +1,212 @@
+"""The executor without a cluster: the plans of the learner on a pool of threads, one BLAS thread a tile.
+
+It is the specification of `runtime/`: the same tiles, the same sequence, the same model, whatever the number of threads.
+"""
+
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol
+
+from dasksvm.config.blas import one_thread
+from dasksvm.config.workspaces import Workspaces
+from dasksvm.solver.engine.choice import execute
+from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.preview import Finished, finished_copy, is_due
+from dasksvm.solver.engine.tiles import member_rows
+from dasksvm.solver.kernels.features import Features, Ints
+from dasksvm.solver.messages import Plan, Progress, Result, RowsPlan, ScorePlan, Targets
+from dasksvm.training.snapshots import Memo, Snapshots
+from dasksvm.training.timings import Timings
+
+
+class Source(Protocol):
+    """Where the examples come from."""
+
+    def features(self, rows: Ints) -> Features:
+        """Give the features of some rows, centred and converted for the kernel."""
+        ...
+
+    def targets(self, rows: Ints) -> Targets:
+        """Say what some rows should become in P problems."""
+        ...
+
+
+class Looks(Protocol):
+    """Who wants to see finished copies of the model on the way, and keeps what was told."""
+
+    every: tuple[int, ...]
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """What was told."""
+        ...
+
+    def resume(self, entries: list[dict[str, Any]]) -> None:
+        """Go on after what was told before."""
+        ...
+
+    def look(self, finished: Finished, seconds: float) -> bool:
+        """See a copy, each time that a multiple of one of `every` examples was seen; True ends the run."""
+        ...
+
+
+class LocalExecutor:
+    """Run a learner's plans in this process.
+
+    Parameters
+    ----------
+    learner : Learner
+    source : Source
+    threads : int
+        Threads that compute tiles; the model does not depend on it.
+    """
+
+    def __init__(self, learner: Learner, source: Source, threads: int) -> None:
+        self.learner = learner
+        self.source = source
+        self.threads = threads
+        self.timings = Timings()
+        self._workspaces = Workspaces()
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        watch: Callable[[Progress, float], bool],
+        looks: Looks | None = None,
+        snapshots: Snapshots | None = None,
+    ) -> Timings:
+        """Execute plans until the learner is done.
+
+        Parameters
+        ----------
+        watch : callable
+            Told the progress and the seconds since the start, after every result and at the end; when it returns True the
+            learner is asked to stop.
+        looks : Looks, optional
+            Shown finished copies on the way; the clock stands still while they are looked at.
+        snapshots : Snapshots, optional
+            Where the run is kept, and goes on from; its learner is another one then. Needs looks.
+
+        Returns
+        -------
+        Timings
+        """
+        began = start = time.perf_counter()
+        shown = 0
+        if snapshots is not None and looks is not None:
+            memo = self._resume(snapshots, looks)
+            shown, start = memo.shown, start - memo.seconds
+        waiting: deque[Future[Result] | RowsPlan] = deque()
+        with (
+            one_thread(),
+            ThreadPoolExecutor(self.threads, "dasksvm-tile") as pool,
+            ThreadPoolExecutor(1, "dasksvm-helper") as helper,
+        ):
+            try:
+                if self.threads > 1:
+                    self.learner.share_work(partial(with_helper, helper))
+                for plan in [*self.learner.pending(), *self.learner.plans()]:
+                    waiting.append(self._submit(pool, plan))
+                while waiting:
+                    seen = self.learner.seen
+                    progress = self._apply(pool, waiting.popleft())
+                    stop = watch(progress, time.perf_counter() - start)
+                    if looks is not None and is_due(looks.every, seen, progress.seen):
+                        before = time.perf_counter()
+                        finished = finished_copy(self.learner, pool.map)
+                        stop |= looks.look(finished, time.perf_counter() - start)
+                        shown += 1
+                        start += time.perf_counter() - before
+                    seconds = time.perf_counter() - start
+                    if snapshots is not None and looks is not None and snapshots.due(self.learner, seconds, stop=stop):
+                        self._keep(snapshots, Memo(looks.entries, shown, seconds))
+                    if stop:
+                        self.learner.stop()
+                    for plan in self.learner.plans():
+                        waiting.append(self._submit(pool, plan))
+                watch(self.learner.progress(), time.perf_counter() - start)
+            finally:
+                self.learner.share_work(map)
+                pool.shutdown(wait=True, cancel_futures=True)
+        self.timings.seconds += time.perf_counter() - began
+        return self.timings
+
+    def _resume(self, snapshots: Snapshots, looks: Looks) -> Memo:
+        """Go on from the newest snapshot, if there is one."""
+        self.learner, memo, texts = snapshots.begin(self.learner)
+        for text in texts:
+            warnings.warn(text, RuntimeWarning, stacklevel=6)
+        if memo is None:
+            return Memo([], 0, 0.0)
+        looks.resume(memo.entries)
+        return memo
+
+    def _keep(self, snapshots: Snapshots, memo: Memo) -> None:
+        before = time.perf_counter()
+        text = snapshots.write(self.learner, memo)
+        if text is not None:
+            warnings.warn(text, RuntimeWarning, stacklevel=6)
+        self.timings.keeping += time.perf_counter() - before
+
+    def _submit(self, pool: ThreadPoolExecutor, plan: Plan) -> Future[Result] | RowsPlan:
+        return pool.submit(self._score, plan) if isinstance(plan, ScorePlan) else plan
+
+    def _apply(self, pool: ThreadPoolExecutor, first: Future[Result] | RowsPlan) -> Progress:
+        start = time.perf_counter()
+        batch = None if isinstance(first, RowsPlan) else first.result()
+        here = time.perf_counter()
+        result = self._member_rows(pool, first) if isinstance(first, RowsPlan) else batch
+        assert result is not None
+        progress = self.learner.take(result)
+        self.timings.waiting += here - start
+        self.timings.taking += time.perf_counter() - here
+        return progress
+
+    def _score(self, plan: ScorePlan) -> Result:
+        start = time.perf_counter()
+        targets = self.source.targets(plan.rows)
+        features = self.source.features(plan.rows)
+        read = time.perf_counter()
+        batch = execute(plan, self.learner.settings.kernel, features, targets, self._workspaces.mine())
+        with self._lock:
+            self.timings.reading += read - start
+            self.timings.tiling += time.perf_counter() - read
+        return batch
+
+    def _member_rows(self, pool: ThreadPoolExecutor, plan: RowsPlan) -> Result:
+        return member_rows(plan, self.learner.settings.kernel, self._workspaces.mine(), pool.map)
+
+
+def with_helper(
+    helper: ThreadPoolExecutor, work: Callable[[tuple[int, int]], None], parts: Iterable[tuple[int, int]]
+) -> Iterable[None]:
+    """Do the first part here and the others on the helper's thread: the learner's `share_work` with two threads."""
+    first, *others = parts
+    futures = [helper.submit(work, part) for part in others]
+    try:
+        work(first)
+    finally:
+        for future in futures:
+            future.result()
+    return ()
+
+
+def beside(helper: ThreadPoolExecutor, work: Callable[[int], None], items: Iterable[int]) -> Iterable[None]:
+    """Do every second item on the helper's thread: a `map` with two threads."""
+    every = list(items)
+    future = helper.submit(_each, work, every[1::2])
+    try:
+        _each(work, every[::2])
+    finally:
+        future.result()
+    return ()
+
+
+def _each(work: Callable[[int], None], items: Iterable[int]) -> None:
+    for item in items:
+        work(item)
