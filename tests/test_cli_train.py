@@ -166,6 +166,7 @@ def test_snapshots_are_passed_on(data, tmp_path, monkeypatch):
     "budget",
     ["--max-support 20", "--max-examples 90", "--max-time 1us --epochs 50", "--max-time 1us --solver smosvc"],
 )
+@pytest.mark.filterwarnings("default::sklearn.exceptions.ConvergenceWarning")
 def test_a_budget_that_ends_a_run_is_told(budget, data, tmp_path):
     model = tmp_path / "model"
     result = call("train", data.path, model, *budget.split())

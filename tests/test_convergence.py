@@ -12,11 +12,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 from dasksvm import SMOSVC, LaSVC, MulticlassSVC
+from dasksvm.solver.decomposition.rules import DecompositionRules
 from dasksvm.solver.engine import learner_state
+from dasksvm.solver.engine.learners import make_learner
+from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.lasvm.outside import best_bias
 from tests.clusters import cluster
-from tests.helpers import Rows, blobs, coefficients, kernel_matrix, learner_for, run
+from tests.helpers import Rows, blobs, coefficients, decomposing, kernel_matrix, learner_for, run
 
 SOLVERS = {
     "lasvc": lambda **options: LaSVC(epochs="converged", **options),
@@ -256,3 +259,31 @@ def test_the_best_bias_minimises_the_loss(seed, n):
         assert loss(b) == pytest.approx(least)
     assert loss(low - 1e-3) > least
     assert loss(high + 1e-3) > least
+
+
+@pytest.mark.parametrize(
+    ("solver", "budget"),
+    [("lasvc", {"max_examples": 200}), ("lasvc", {"max_support": 20}), ("blocks", {"max_iter": 10})],
+)
+def test_a_budget_that_ends_a_run_is_told(solver, budget):
+    X, y = moons(600)
+    ((name, value),) = budget.items()
+    with pytest.warns(ConvergenceWarning, match=rf"ended .*{name}={value}.*the largest violation is \S+"):
+        SOLVERS[solver](C=10, gamma=2, random_state=0, **budget).fit(X, y)
+
+
+def test_a_run_that_is_stopped_while_it_takes_examples_in_claims_nothing():
+    X, y = moons(300)
+    rows = Rows(X, np.where(y > 0, 1, -1), np.full(300, 1.0))
+    for size in (2, 0):
+        rules = DecompositionRules("second-order", "kkt", size, True, 1 << 60, 2)
+        learner = make_learner(decomposing(Kernel("rbf", 2.0), rules))
+        learner.feed(RandomOrder((300,), 0), np.array([0, 1, 2, 3, 4]))
+        run(learner, rows, watch=lambda progress, seconds: True)
+        assert learner.stopped
+        assert not learner.converged
+
+
+def test_a_budget_that_is_large_enough_is_not_told():
+    X, y = moons(300)
+    LaSVC(C=10, gamma=2, epochs="converged", max_examples=10**6, max_time=600, random_state=0).fit(X, y)

@@ -58,6 +58,8 @@ GAMMAS: dict[str, Callable[[int, float], float]] = {
 # What to do about columns on very different scales, in data sets and in arrays.
 STORED = "Write the data set with scale='standard' or 'minmax': the model then carries the map."
 GIVEN = "Scale them, for example by a StandardScaler before the estimator in a Pipeline."
+# Parameters that may end a run before it has converged.
+BUDGETS = ("max_time", "max_examples", "max_support")
 # Support vectors on which a claim of convergence is checked as they were given.
 CHECKED = 1000
 # Violations are differences of numbers near 1: smaller ones are rounding, which a solver would chase without end.
@@ -167,7 +169,9 @@ class LearnedClassifier(KernelClassifier):
         if learner.converged and self.dtype != "float64":
             self._check_support_vectors(learner, examples)
         learner.converged = learner.converged and bool(learner.violation.max() <= self.tol)
-        shortfall = None if learner.converged or learner.stopped else self._shortfall(learner)
+        shortfall = None if learner.converged else self._ended_by_budget(learner)
+        if shortfall is None and not (learner.converged or learner.stopped):
+            shortfall = self._shortfall(learner)
         if shortfall is not None:
             warnings.warn(f"{type(self).__name__} {shortfall}", ConvergenceWarning, stacklevel=4)
 
@@ -192,6 +196,17 @@ class LearnedClassifier(KernelClassifier):
         if self._passes() != CONVERGED:
             return None
         return self._missed(learner)
+
+    def _ended_by_budget(self, learner: Learner) -> str | None:
+        """Say what a run that was to end at the optimum has missed because a budget ended it; None if none did."""
+        budgets = {name: getattr(self, name, None) for name in BUDGETS}
+        given = ", ".join(f"{name}={value}" for name, value in budgets.items() if value is not None)
+        if not given or not learner.ended_early() or self._shortfall(learner) is None:
+            return None
+        return (
+            f"ended early ({given}), before it reached tol={self.tol}; of the examples that it looked at last, "
+            f"{violation_of(learner)}."
+        )
 
     def _missed(self, learner: Learner) -> str:
         """Say by how much the run missed `tol`, and what may help."""

@@ -41,4 +41,4 @@ class PairLearner(IntakeLearner, BatchLearner):
     def _end(self) -> None:
         self.error = max(now.error for now in self.finishing)
         self._conclude()
-        self.converged, self.phase = self._within(self.settings.rules.tau), "done"
+        self.converged, self.phase = not self.stopped and self._within(self.settings.rules.tau), "done"
