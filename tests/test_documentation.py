@@ -116,7 +116,9 @@ def test_commands_of_documents_exist():
 
 
 def test_commands_within_the_text_exist():
-    found = [match for path in DOCUMENTS for match in re.findall(r"`(?:dasksvm|dask svm) (\w+)([^`]*)`", prose(path))]
+    found = [
+        match for path in DOCUMENTS for match in re.findall(r"`(?:dasksvm|dask\s+svm)\s+(\w+)([^`]*)`", prose(path))
+    ]
     assert len(found) > 5
     for name, rest in found:
         command = cli.main.commands[name]
@@ -127,7 +129,9 @@ def test_commands_within_the_text_exist():
 def test_pipelines_that_documents_name_exist():
     """Their commands too."""
     found = {
-        match for path in DOCUMENTS for match in re.findall(r"`python -m pipelines\.(\w+)(?: (\w+))?", prose(path))
+        match
+        for path in DOCUMENTS
+        for match in re.findall(r"`python\s+-m\s+pipelines\.(\w+)(?:\s+(\w+))?", prose(path))
     }
     assert len(found) > 5
     for name, command in found:
