@@ -196,13 +196,14 @@ def test_several_problems_converge_each(shape):
         assert model.certificate(X, y).violation.max() <= 1e-3
 
 
+@pytest.mark.parametrize("options", [{"solver": "batch"}, {"epochs": "converged"}], ids=["batch", "online"])
 @pytest.mark.parametrize("machine", ["cs", "ww", "llw"])
-def test_machines_converge(machine):
+def test_machines_converge(machine, options):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 200)
     X = rng.normal(size=(200, 3)) + y[:, None]
     for C in (1e-4, 1.0):
-        model = MulticlassSVC(C=C, gamma=0.5, machine=machine, solver="batch", random_state=0).fit(X, y)
+        model = MulticlassSVC(C=C, gamma=0.5, machine=machine, random_state=0, **options).fit(X, y)
         assert model.certificate(X, y).violation.max() <= 1e-3
 
 

@@ -5,6 +5,7 @@ import pytest
 from sklearn.svm import SVC
 
 from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.state.direction_search import best_gain_down, best_gain_up
 from tests.helpers import Rows, blobs, coefficients, kernel_matrix, learner_for, run, solve_qp
 
 TAU = 1e-3
@@ -201,3 +202,15 @@ def test_no_free_support_vector_takes_the_bias_from_the_whole_set():
     if np.any((alpha > lower) & (alpha < upper) & (alpha != 0)):
         pytest.fail("the problem was to have no free support vector")
     np.testing.assert_allclose(learner.extremes[0], np.sort([top, bottom]), atol=1e-9)
+
+
+def test_second_order_chooses_among_the_pairs_that_violate():
+    """The largest gain may be with a member that hardly violates, where PROCESS would give up: another one counts then."""
+    g, able = np.array([-0.1, 0.45, 0.0]), np.array([True, True, False])
+    row, diagonal = np.array([0.0, 0.995, 1.0]), np.ones(3)
+    # With i at gradient 0.5 the violations are 0.6 and 0.05, the gains 0.18 and 0.25.
+    assert best_gain_down(g, able, row, diagonal, 0.5, 1.0, 0.0)[1] == 1
+    assert best_gain_down(g, able, row, diagonal, 0.5, 1.0, 0.1) == (pytest.approx(0.18), 0)
+    assert best_gain_up(-g, able, row, diagonal, -0.5, 1.0, 0.0)[1] == 1
+    assert best_gain_up(-g, able, row, diagonal, -0.5, 1.0, 0.1) == (pytest.approx(0.18), 0)
+    assert best_gain_down(g, able, row, diagonal, 0.5, 1.0, 0.7)[1] == -1
