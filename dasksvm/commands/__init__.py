@@ -1,1 +1,1 @@
-"""The commands of the command line, a module each; they import nothing that is slow to load before they run."""
+"""The commands of the command line, grouped into modules; modules that are slow to load are imported when a command runs."""
