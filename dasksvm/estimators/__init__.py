@@ -1,4 +1,4 @@
-"""scikit-learn estimators, one file a family."""
+"""The scikit-learn estimators, one module for each family of solvers."""
 
 from dasksvm.estimators.lasvm import LaSVC
 
