@@ -98,15 +98,15 @@ def ask(learner: ActiveLearner, data: Dataset, answers: Answers) -> None:
         click.echo(f"{answers.path}: learned {_counts(learner)}")
     click.echo(f"enter a label, {SKIP} to skip a row, {QUIT} to quit")
     try:
-        while len(asked := learner.query(1)):
-            row = int(data.source_rows(asked)[0])
-            click.echo(f"\nrow {row} of {data.origin}\n{_shown(data, asked)}")
+        while len(query := learner.query(1)):
+            row = int(data.source_rows(query)[0])
+            click.echo(f"\nrow {row} of {data.origin}\n{_shown(data, query)}")
             label = _answer(learner)
             if label is None:
                 break
             if label != SKIP:
                 answers.add(row, label)
-                learner.teach(asked, [label])
+                learner.teach(query, [label])
     except (click.Abort, KeyboardInterrupt):
         click.echo()
     click.echo(f"{answers.path}: {_counts(learner)}")
@@ -137,9 +137,9 @@ def _counts(learner: ActiveLearner) -> str:
     return f"{len(learner.ids)} labels{f' ({text})' if text else ''}"
 
 
-def _shown(data: Dataset, asked: Ints) -> str:
+def _shown(data: Dataset, query: Ints) -> str:
     """Describe a row by its first values; a sparse row by its largest values."""
-    row = data.rows(asked)
+    row = data.rows(query)
     if is_sparse(row):
         largest = np.argsort(-np.abs(row.data), kind="stable")
         columns, values = row.indices[largest], row.data[largest]

@@ -344,7 +344,7 @@ def test_what_is_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             ShiftingGridSearch(LaSVC(), **options).fit(X, y)
-    with pytest.raises(ValueError, match="makes no use"):
+    with pytest.raises(ValueError, match="does not use it"):
         ShiftingGridSearch(LaSVC(kernel="linear"), gamma=(1, 2)).fit(X, y)
     with pytest.raises(ValueError, match="no parameter C"):
         ShiftingGridSearch(KNeighborsClassifier()).fit(X, y)
