@@ -88,7 +88,7 @@ def test_errors_are_one_line(tmp_path: Path):
     cases = [
         (("train", tmp_path, tmp_path / "m"), "no data set"),
         (("train", data.path, tmp_path / "absent" / "m"), "folder does not exist"),
-        (("predict", data.path, tmp_path / "text", tmp_path / "o.csv"), "is no model"),
+        (("predict", data.path, tmp_path / "text", tmp_path / "o.csv"), "is not a valid"),
         (("predict", data.path, tmp_path / "model", tmp_path / "absent" / "o.csv"), "folder does not exist"),
         (("evaluate", other.path, tmp_path / "model"), "does not know"),
     ]
