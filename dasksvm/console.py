@@ -106,7 +106,7 @@ def tell_data(facts: Facts) -> None:
     rows, width = facts["rows"], facts["features"]
     click.echo(f"data set          {facts['path']}, from {facts['origin']}")
     density = facts["nonzeros"] / (rows * width)
-    click.echo(f"rows x features   {rows:,} x {width:,} {kept}{facts['dtype']}, {density:.2%} stored")
+    click.echo(f"rows x features   {rows:,} x {width:,} {kept}{facts['dtype']}, {density:.2%} of the values stored")
     click.echo(f"classes           {counts or 'none: the rows have no labels'}")
     chunks = f"{facts['chunks']:,} chunks of {facts['chunk_rows']:,} rows"
     click.echo(f"on disk           {facts['bytes'] / 1e6:,.1f} MB in {chunks}")
