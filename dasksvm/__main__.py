@@ -1,4 +1,4 @@
-"""`python -m dasksvm` is the command line."""
+"""`python -m dasksvm` runs the command line."""
 
 from dasksvm.cli.main import main
 

@@ -298,7 +298,7 @@ def test_wrong_labels_are_refused_and_change_nothing():
         ([3], ["yes"], "already"),
         ([100], ["yes"], "from 0 to 99"),
         ([-1], ["yes"], "from 0 to 99"),
-        ([0.5], ["yes"], "numbers of rows"),
+        ([0.5], ["yes"], "row numbers"),
         ([70, 71], ["yes"], "2 ids, but 1"),
         ([70], [0.5], "continuous"),
     ]:

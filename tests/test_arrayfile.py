@@ -51,9 +51,9 @@ def test_any_array_comes_back(tmp_path_factory, array):
 
 
 def test_what_is_not_for_files_leaves_nothing(tmp_path):
-    with pytest.raises(TypeError, match="not for files"):
+    with pytest.raises(TypeError, match="cannot be written to a file"):
         write(tmp_path / "file", "some", 1, {}, {"first": np.ones(3), "it": np.array([None])})
-    with pytest.raises(ValueError, match="should be an array"):
+    with pytest.raises(ValueError, match="store long values as arrays"):
         write(tmp_path / "file", "some", 1, {"long": "x" * (1 << 26)}, {})
     assert list(tmp_path.iterdir()) == []
 
@@ -116,7 +116,7 @@ def forged(path, **changes):
 )
 def test_a_forged_table_is_an_error(tmp_path, changes):
     forged(tmp_path / "file", **changes)
-    with pytest.raises(ValueError, match=r"larger|no such|damaged|other|version 7|text|booleans|complete"):
+    with pytest.raises(ValueError, match=r"larger|invalid entry|damaged|other|version 7|text|booleans|complete"):
         read(tmp_path / "file", "some", (1,))
 
 
@@ -131,7 +131,7 @@ def test_arrays_share_no_bytes(tmp_path):
         text = json.dumps(header).encode()
         tail = TAIL.pack(start, len(text), zlib.crc32(text))
         (tmp_path / "file").write_bytes(whole[:start] + text + tail + MARK)
-        with pytest.raises(ValueError, match=r"no such|twice"):
+        with pytest.raises(ValueError, match=r"invalid entry|twice"):
             read(tmp_path / "file", "some", (1,))
 
 

@@ -88,7 +88,7 @@ def test_errors_are_one_line(tmp_path: Path):
     cases = [
         (("train", tmp_path, tmp_path / "m"), "no data set"),
         (("train", data.path, tmp_path / "absent" / "m"), "folder does not exist"),
-        (("predict", data.path, tmp_path / "text", tmp_path / "o.csv"), "is no model"),
+        (("predict", data.path, tmp_path / "text", tmp_path / "o.csv"), "is not a valid"),
         (("predict", data.path, tmp_path / "model", tmp_path / "absent" / "o.csv"), "folder does not exist"),
         (("evaluate", other.path, tmp_path / "model"), "does not know"),
     ]
@@ -104,7 +104,7 @@ def test_errors_are_one_line(tmp_path: Path):
             assert message in result.stderr.splitlines()[-1]
     result = call("train", data.path, tmp_path / "m", "--workers", 1, "--scheduler", "tcp://there")
     assert result.exit_code == 2
-    assert "exclude each other" in result.stderr
+    assert "only one of" in result.stderr
 
 
 class Foreign(Exception):
@@ -122,7 +122,7 @@ Foreign.__module__ = "distributed.scheduler"
         (TimeoutError(), "TimeoutError"),
         (OSError("Timed out trying\nto connect"), "Timed out trying to connect"),
         (Foreign("gone"), "Foreign: gone"),
-        (KeyError("x"), "KeyError: 'x' (this should not happen; -v shows where it came from)"),
+        (KeyError("x"), "KeyError: 'x' (this is a bug in dasksvm; -v shows the traceback)"),
     ],
     ids=repr,
 )

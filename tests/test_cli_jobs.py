@@ -45,7 +45,7 @@ def test_the_life_of_a_job(client, on, data, tmp_path):
     fetched = call("fetch", id, tmp_path / "model", *on)
     assert fetched.exit_code == 0, fetched.output
     assert np.array_equal(load(tmp_path / "model").coefficients, train(data, solver()).model.coefficients)
-    assert call("cancel", id, *on).stdout == f"forgot {id}\n"
+    assert call("cancel", id, *on).stdout == f"removed {id}\n"
     assert call("status", *on).stdout == "no jobs\n"
     assert left_over(client) == ([], {(0, 0)})
 
@@ -83,7 +83,7 @@ def test_interrupted_it_detaches(client, on, data, monkeypatch):
         patched.setattr("dasksvm.runtime.jobs.job.sleep", interrupt)
         followed = call("attach", id, *on)
     assert followed.exit_code == 130
-    assert f"detached: the job {id} goes on" in followed.stderr
+    assert f"detached: the job {id} continues" in followed.stderr
     assert call("attach", id, "-q", *on).exit_code == 0
 
 

@@ -106,25 +106,25 @@ def test_weights_of_classes_are_for_labels_as_they_are_written(tmp_path):
         ("-t 4", "'4' is not one of"),
         ("-c -1", "'C' parameter"),
         ("--max-support 1", "'max_support' parameter"),
-        ("--max-time soon", "no time"),
-        ("--max-time 0", "no time above 0"),
+        ("--max-time soon", "Invalid duration 'soon': use 30s, 5 min or a number of seconds."),
+        ("--max-time 0", "Invalid duration '0': it must be positive"),
         ("--solver smosvc --epochs 2", "SMOSVC has no --epochs"),
         ("--solver trackingsvc -e 0.1", "TrackingSVC has no --tol"),
         ("--solver multiclasssvc --decision-function-shape ovo", "MulticlassSVC has no --decision-function-shape"),
         ("--set variant=nc", "LaSVC has delta_max, finish, reprocess, second_order."),
-        ("--set C=1", "option of its own"),
-        ("--set client=a", "option of its own"),
+        ("--set C=1", "has its own option or is set by the command"),
+        ("--set client=a", "has its own option or is set by the command"),
         ("--set finish", "NAME=VALUE"),
         ("--set reprocess=2 --set reprocess=3", "twice"),
         ("--set reprocess=much", "'reprocess' parameter"),
         ("-w 3 1", "the classes are -1, 1"),
-        ("-w 1 1 -w 1.0 2", "has a weight already"),
+        ("-w 1 1 -w 1.0 2", "already has a weight"),
         ("-w 1 -2", "not in the range"),
-        ("-w 1 2 --class-weight balanced", "exclude each other"),
+        ("-w 1 2 --class-weight balanced", "cannot be used together"),
         ("-w 1 inf", "is not finite"),
         ("-w 1 nan", "is not finite"),
-        ("--max-time ''", "no time"),
-        ("--max-time 1e400", "no time"),
+        ("--max-time ''", "Invalid duration"),
+        ("--max-time 1e400", "Invalid duration"),
         ("--seed -1", "not in the range"),
         ("--checkpoint s3://bucket/kept", "only a local path"),
         ("--every 30s", "need a checkpoint"),
@@ -213,7 +213,7 @@ def test_a_run_that_a_signal_ends_keeps_a_snapshot_and_goes_on(by, where, data, 
         result = call(*command)
     assert result.exit_code == 128 + by, result.output
     told = "terminated" if by == signal.SIGTERM else "interrupted"
-    again = f"{told}: a last snapshot was written. To go on: svm {shlex.join(map(str, command))} --resume"
+    again = f"{told}: a last snapshot was written. To resume: svm {shlex.join(map(str, command))} --resume"
     assert again in result.stderr
     assert not model.exists()
     assert len(snapshots_in(kept)) == 1
@@ -274,8 +274,8 @@ def test_ctrl_c_writes_a_snapshot_and_tells_how_to_go_on(where, data, tmp_path):
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert len(snapshots_in(kept)) == 1
-    (line,) = (line for line in said.splitlines() if "To go on:" in line)
-    again = shlex.split(line.partition("To go on: ")[2])
+    (line,) = (line for line in said.splitlines() if "To resume:" in line)
+    again = shlex.split(line.partition("To resume: ")[2])
     assert again == ["python", "-m", "dasksvm", *map(str, command), "--resume"]
     found = subprocess.run([sys.executable, *again[1:], "--max-time", "1us"], capture_output=True, text=True)
     assert found.returncode == 3, found.stderr
@@ -292,7 +292,7 @@ def test_a_second_ctrl_c_ends_at_once(where, data, tmp_path):
     with started(("-c", stuck), *command, *where) as process:
         heard(process, "seen")
         os.killpg(process.pid, signal.SIGINT)
-        heard(process, "Ctrl-C again ends at once")
+        heard(process, "press Ctrl-C again to end at once")
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT

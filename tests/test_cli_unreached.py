@@ -36,7 +36,7 @@ def test_a_scheduler_that_gives_no_answer_is_told(by, command, address, tmp_path
     assert result.exit_code == 4
     told = address if by == "address" else f"of {file}"
     waits, ends = result.stderr.splitlines()
-    assert waits == f"waiting for the scheduler {told}, 0.3 s at most"
+    assert waits == f"waiting up to 0.3 s for the scheduler {told}"
     assert ends.startswith("dasksvm: the scheduler was not reached: ")
     assert address in ends
 

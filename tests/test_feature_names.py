@@ -248,5 +248,5 @@ def test_a_model_file_with_damaged_names_is_refused(names, tmp_path):
     about, arrays = array_file.read(tmp_path / "model", KIND, (VERSION,))
     arrays["feature_names"] = np.array(names) if isinstance(names, list) else np.frombuffer(names, np.uint8)
     array_file.write(tmp_path / "model", KIND, VERSION, about, arrays)
-    with pytest.raises(ValueError, match="is no model of dasksvm: its feature names"):
+    with pytest.raises(ValueError, match="is not a valid dasksvm model: its feature names"):
         dasksvm.load(tmp_path / "model")

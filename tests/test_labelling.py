@@ -140,7 +140,7 @@ def test_only_two_labels_are_taken(pool, tmp_path):
     data, _, _ = pool
     labels = tmp_path / "labels.csv"
     result = call("label", data.path, labels, said="1\n-1\nmaybe\n1.0\n")
-    assert "'maybe' is none of the two labels so far: -1/1" in result.output
+    assert "'maybe' is not one of the two labels so far: -1/1" in result.output
     assert [line.split(",")[1] for line in labels.read_text().splitlines()] == ["label", "1", "-1", "1"]
     assert "3 labels (1 -1, 2 1)" in result.output
     assert "no model yet" in call("label", data.path, labels, "--model", tmp_path / "m", said="q\n").output
@@ -164,7 +164,7 @@ def test_a_pool_of_more_than_two_classes_is_refused_before_anything_is_asked(tmp
     result = call("label", data.path, tmp_path / "labels.csv", said="1\nq\n")
     assert result.exit_code == 4
     assert f"a pool of two classes; {data.path} has [0, 1, 2]" in result.output
-    assert "answer with a label" not in result.output
+    assert "enter a label" not in result.output
     assert not (tmp_path / "labels.csv").exists()
 
 

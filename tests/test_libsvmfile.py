@@ -207,7 +207,7 @@ def test_the_last_features_are_not_forgotten_and_may_be_said(tmp_path):
     model.to_libsvm(tmp_path / "model")
     assert KernelModel.from_libsvm(tmp_path / "model").width == 3
     assert KernelModel.from_libsvm(tmp_path / "model", features=9).width == 9
-    with pytest.raises(ValueError, match="3 features, which are not 2"):
+    with pytest.raises(ValueError, match="3 features, more than the 2 that were expected"):
         KernelModel.from_libsvm(tmp_path / "model", features=2)
 
 
@@ -244,14 +244,14 @@ def test_a_scaling_is_folded_or_refused(kernel, shift, even, sparse, rng):
         assert plain.scaling is None
         assert np.abs(plain.decision_function(X) - model.decision_function(X)).max() < 1e-12
     else:
-        with pytest.raises(ValueError, match=f"cannot be made part of kernel {kernel}"):
+        with pytest.raises(ValueError, match=f"cannot be included in a model with kernel {kernel}"):
             without_scaling(model)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"text": True, "classes": 2}, "labels are integers"),
+        ({"text": True, "classes": 2}, "labels must be integers"),
         ({"classes": 3, "pairwise": False}, 'train with decision_function_shape="ovo"'),
     ],
 )
@@ -265,7 +265,7 @@ def test_what_cannot_be_said_leaves_nothing(tmp_path, changes, message):
 @pytest.mark.parametrize("labels", [[0.5, 1.0], [False, True], [0, 1 << 40]])
 def test_labels_that_are_no_integers(tmp_path, labels):
     model = KernelModel(Kernel("rbf"), np.eye(2), np.ones((1, 2)), np.zeros(1), np.array(labels))
-    with pytest.raises(ValueError, match="labels are integers of 32 bits"):
+    with pytest.raises(ValueError, match="labels must be integers of 32 bits"):
         model.to_libsvm(tmp_path / "model")
 
 
@@ -306,46 +306,50 @@ def test_the_header_in_any_order(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("c_svc", "one_class", "line 1: svm_type: 'one_class' is no classifier"),
-        ("c_svc", "epsilon_svr", "line 1: svm_type: 'epsilon_svr' is no classifier"),
-        ("polynomial", "precomputed", "line 2: kernel_type: 'precomputed' is none of"),
-        ("degree 3", "degree 0", "line 3: degree: a value is not in 1 to"),
-        ("degree 3", "degree 3.5", "line 3: degree: '3.5' is no integer"),
+        ("c_svc", "one_class", "line 1: svm_type: 'one_class' is not a classifier"),
+        ("c_svc", "epsilon_svr", "line 1: svm_type: 'epsilon_svr' is not a classifier"),
+        ("polynomial", "precomputed", "line 2: kernel_type: 'precomputed' is not one of"),
+        ("degree 3", "degree 0", "line 3: degree: a value is not in the range 1 to"),
+        ("degree 3", "degree 3.5", "line 3: degree: '3.5' is not an integer"),
         ("degree 3", "degree 99999999999", "line 3: degree: a value is not in"),
-        ("gamma 0.5", "gamma nan", "line 4: gamma: 'nan' is no finite number"),
+        ("gamma 0.5", "gamma nan", "line 4: gamma: 'nan' is not a finite number"),
         ("gamma 0.5", "gamma -1", "line 4: gamma: it is negative"),
-        ("gamma 0.5", "gamma 1_0", "line 4: gamma: '1_0' is no finite number"),
+        ("gamma 0.5", "gamma 1_0", "line 4: gamma: '1_0' is not a finite number"),
         ("gamma 0.5\n", "", "its header has no gamma"),
-        ("coef0 0", "coef0", "line 5: coef0: 0 values, where 1 should be"),
-        ("nr_class 3", "nr_class 2", "line 9: label: these are not the labels"),
-        ("nr_class 3", f"nr_class {'9' * 5000}", "line 6: nr_class: '9+' is no integer"),
-        ("total_sv 3", "total_sv 2147483647", "line 10: nr_sv: the support vectors of the classes are not 2147483647"),
+        ("coef0 0", "coef0", "line 5: coef0: 0 values, expected 1"),
+        ("nr_class 3", "nr_class 2", "line 9: label: expected 2 to"),
+        ("nr_class 3", f"nr_class {'9' * 5000}", "line 6: nr_class: '9+' is not an integer"),
+        (
+            "total_sv 3",
+            "total_sv 2147483647",
+            "line 10: nr_sv: the numbers of support vectors do not add up to 2147483647",
+        ),
         ("total_sv 3", "total_sv -3", "line 7: total_sv: a value is not in"),
-        ("rho 0.1 0.2 0.3", "rho 0.1 0.2", "line 8: rho: 2 values, where 3 should be"),
-        ("label 1 2 3", "label 1 2 2", "line 9: label: these are not the labels"),
-        ("label 1 2 3", "label a b c", "line 9: label: 'a' is no integer"),
-        ("nr_sv 1 1 1", "nr_sv 1 1", "line 10: nr_sv: 2 values, where 3"),
+        ("rho 0.1 0.2 0.3", "rho 0.1 0.2", "line 8: rho: 2 values, expected 3"),
+        ("label 1 2 3", "label 1 2 2", "line 9: label: expected 2 to"),
+        ("label 1 2 3", "label a b c", "line 9: label: 'a' is not an integer"),
+        ("nr_sv 1 1 1", "nr_sv 1 1", "line 10: nr_sv: 2 values, expected 3"),
         ("nr_sv 1 1 1", "nr_sv -1 3 1", "line 10: nr_sv: a value is not in"),
         ("nr_sv 1 1 1", "nr_sv 1 1 1\ngamma 1", "line 11: 'gamma' is not expected here"),
         ("SV\n", "SV!\n", "line 11: 'SV!' is not expected here"),
         ("SV\n", "\n", "line 11: '' is not expected here"),
         ("-0.25 -0.5 2:2\n", "", "it ends after 2 of 3 support vectors"),
-        ("-0.25 -0.5 2:2\n", "-0.25 -0.5 2:2\n1 1 1:1\n", "line 15: this is not the line of a support vector"),
-        ("-0.25 -0.5 2:2", "-0.25", "line 14: this is not the line of a support vector"),
-        ("-0.25 -0.5 2:2", "-0.25 2:2", "line 14: '2:2' is no finite number"),
+        ("-0.25 -0.5 2:2\n", "-0.25 -0.5 2:2\n1 1 1:1\n", "line 15: this is not a line for a support vector"),
+        ("-0.25 -0.5 2:2", "-0.25", "line 14: this is not a line for a support vector"),
+        ("-0.25 -0.5 2:2", "-0.25 2:2", "line 14: '2:2' is not a finite number"),
         ("-0.25 -0.5 2:2", "-0.25 -0.5 2", "line 14: a value is not of the form"),
         ("-0.25 -0.5 2:2", "-0.25 -0.5 2:2:2", "line 14: a value is not of the form"),
-        ("-0.25 -0.5 2:2", "-0.25 -0.5 2:inf", "line 14: 'inf' is no finite number"),
-        ("-0.25 -0.5 2:2", "-0.25 -0.5 0:2", "line 14: features are not in order"),
-        ("-0.25 -0.5 2:2", "-0.25 -0.5 2:2 1:1", "line 14: features are not in order"),
-        ("-0.25 -0.5 2:2", "-0.25 -0.5 9999999999:2", "line 14: features are not in order"),
-        ("-0.25 -0.5 2:2", "-0.25 -0.5 \xff:2", "line 14: '.*' is no integer"),
+        ("-0.25 -0.5 2:2", "-0.25 -0.5 2:inf", "line 14: 'inf' is not a finite number"),
+        ("-0.25 -0.5 2:2", "-0.25 -0.5 0:2", "line 14: feature numbers are not increasing"),
+        ("-0.25 -0.5 2:2", "-0.25 -0.5 2:2 1:1", "line 14: feature numbers are not increasing"),
+        ("-0.25 -0.5 2:2", "-0.25 -0.5 9999999999:2", "line 14: feature numbers are not increasing"),
+        ("-0.25 -0.5 2:2", "-0.25 -0.5 \xff:2", "line 14: '.*' is not an integer"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_line(tmp_path, old, new, message):
     assert TEXT.count(old) == 1
     (tmp_path / "model").write_text(TEXT.replace(old, new), encoding="latin-1")
-    with pytest.raises(ValueError, match=rf"model is no model of LIBSVM that can be read: {message}"):
+    with pytest.raises(ValueError, match=rf"model is not a valid LIBSVM model: {message}"):
         KernelModel.from_libsvm(tmp_path / "model")
 
 
@@ -360,7 +364,7 @@ def test_a_wide_file_takes_little_memory(tmp_path):
 def test_other_files(tmp_path):
     for content in (b"", b"SV\n", b"\x00" * 99, b"svm_type c_svc\n", TEXT.encode()[:60]):
         (tmp_path / "model").write_bytes(content)
-        with pytest.raises(ValueError, match="is no model of LIBSVM"):
+        with pytest.raises(ValueError, match="is not a valid LIBSVM model"):
             KernelModel.from_libsvm(tmp_path / "model")
     with pytest.raises(FileNotFoundError):
         KernelModel.from_libsvm(tmp_path / "nowhere")

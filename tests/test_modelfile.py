@@ -97,13 +97,13 @@ ABOUT = [
     ({"kernel": RBF | {"degree": 1 << 60}}, "degree=1152921504606846976"),
     ({"kernel": RBF | {"gamma": 10**400}}, "too large"),
     ({"kernel": [1, 2]}, "indices"),
-    ({"width": 1 << 60}, f"has {1 << 60} features"),
-    ({"width": True}, "has True features"),
+    ({"width": 1 << 60}, f"invalid number of features: {1 << 60}"),
+    ({"width": True}, "invalid number of features: True"),
     ({"width": 1}, "outside of 0 to 0"),
-    ({"width": 1000}, "does not fit its features"),
-    ({"sparse": False}, "no 'support_vectors'"),
-    ({"sparse": 1}, "sparse is 1"),
-    ({"pairwise": True}, "pairs of two classes"),
+    ({"width": 1000}, "does not match its features"),
+    ({"sparse": False}, "'support_vectors' is missing"),
+    ({"sparse": 1}, "sparse is 1, not true or false"),
+    ({"pairwise": True}, "marked as pairwise, but has only two classes"),
 ]
 # Arrays instead of those of the file; numbers fill arrays of their shape.
 ARRAYS = [
@@ -117,26 +117,26 @@ ARRAYS = [
     ({"indptr": np.zeros(0, np.int64)}, "do not follow"),
     ({"indptr": np.array([0, 1 << 60], np.int64)}, "another number of values"),
     ({"indptr": np.array([0.0, 1.0])}, "other types"),
-    ({"data": np.array(["a"])}, "data is an array"),
+    ({"data": np.array(["a"])}, "data has the type"),
     ({"data": np.array([np.inf])}, "data has values"),
-    ({"coefficients": np.ones((1, 2), np.float32)}, "coefficients have another type"),
+    ({"coefficients": np.ones((1, 2), np.float32)}, "coefficients or intercepts are not float64"),
     ({"coefficients": np.nan}, "not finite"),
-    ({"coefficients": np.ones((1, 1000))}, "do not fit each other"),
-    ({"intercepts": np.zeros(2)}, "another number of decision functions"),
-    ({"intercepts": np.zeros(0)}, "another number of decision functions"),
-    ({"classes": np.array(["a"])}, "no two classes"),
-    ({"classes": np.array([["a"], ["b"]])}, "no two classes"),
-    ({"classes": np.array(["b", "a"])}, "not in order"),
-    ({"classes": np.array([np.nan, np.nan])}, "not in order"),
-    ({"factor": np.ones(3)}, "scaling does not fit"),
-    ({"offset": np.inf}, "scaling does not fit"),
+    ({"coefficients": np.ones((1, 1000))}, "shapes of its arrays do not match"),
+    ({"intercepts": np.zeros(2)}, "number of decision functions does not match"),
+    ({"intercepts": np.zeros(0)}, "number of decision functions does not match"),
+    ({"classes": np.array(["a"])}, "fewer than two classes"),
+    ({"classes": np.array([["a"], ["b"]])}, "fewer than two classes"),
+    ({"classes": np.array(["b", "a"])}, "not sorted and unique"),
+    ({"classes": np.array([np.nan, np.nan])}, "not sorted and unique"),
+    ({"factor": np.ones(3)}, "scaling does not match"),
+    ({"offset": np.inf}, "scaling does not match"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "message"), ABOUT)
 def test_forged_descriptions_are_errors(tmp_path, changes, message):
     forged(tmp_path / "model", about=changes)
-    with pytest.raises(ValueError, match=rf"model is no model of dasksvm: .*{message}"):
+    with pytest.raises(ValueError, match=rf"model is not a valid dasksvm model: .*{message}"):
         dasksvm.load(tmp_path / "model")
 
 
@@ -147,14 +147,14 @@ def test_forged_arrays_are_errors(tmp_path, changes, message):
     for name, value in changes.items():
         arrays[name] = value if isinstance(value, np.ndarray) else np.full(held[name].shape, value)
     forged(tmp_path / "model", arrays=arrays)
-    with pytest.raises(ValueError, match=rf"model is no model of dasksvm: .*{message}"):
+    with pytest.raises(ValueError, match=rf"model is not a valid dasksvm model: .*{message}"):
         dasksvm.load(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", ["kernel", "width", "pairwise", "classes", "indptr", "factor"])
 def test_what_is_missing_is_named(tmp_path, name):
     forged(tmp_path / "model", without=name)
-    with pytest.raises(ValueError, match=f"it has no '{name}'"):
+    with pytest.raises(ValueError, match=f"'{name}' is missing"):
         dasksvm.load(tmp_path / "model")
 
 
@@ -162,7 +162,9 @@ def test_other_files_are_no_models(tmp_path):
     path = tmp_path / "model"
     with path.open("wb") as file:
         np.savez(file, header=np.array(json.dumps({"format": "dasksvm-model", "version": 2})))
-    with pytest.raises(ValueError, match=r"model is no model of dasksvm: it does not begin as one$"):
+    with pytest.raises(
+        ValueError, match=r"model is not a valid dasksvm model: it does not begin with the mark of a dasksvm file$"
+    ):
         dasksvm.load(path)
     for kind, version, message in [("snapshot", VERSION, "it is a snapshot"), (KIND, 7, "it has version 7")]:
         array_file.write(path, kind, version, {}, {})
@@ -170,7 +172,7 @@ def test_other_files_are_no_models(tmp_path):
             dasksvm.load(path)
     for content in (b"", b"no model at all", zlib.compress(b"x" * 1000)):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="is no model"):
+        with pytest.raises(ValueError, match="is not a valid"):
             dasksvm.load(path)
     with pytest.raises(FileNotFoundError):
         dasksvm.load(tmp_path / "nowhere")

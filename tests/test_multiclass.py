@@ -202,7 +202,7 @@ def test_a_class_that_has_not_come_yet(shape):
     stream.partial_fit(X[300:], y[300:])
     assert stream.score(X, y) > 0.75
     other = {"ovr": "ovo", "ovo": "ovr"}[shape]
-    with pytest.raises(ValueError, match="other problems"):
+    with pytest.raises(ValueError, match="two-class problems differ"):
         stream.set_params(decision_function_shape=other).partial_fit(X, y)
 
 

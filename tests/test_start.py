@@ -187,7 +187,7 @@ def test_what_cannot_be_a_start_is_named():
         (model.dual_coef_, "must be a fitted estimator"),
         (LaSVC(random_state=0).fit(X, y > 0), "has the classes"),
         (SVC().fit(*digits_of()), "has the classes"),
-        (LaSVC(random_state=0).fit(np.tile(X, (3, 1)), np.tile(y, 3)), "no rows of X"),
+        (LaSVC(random_state=0).fit(np.tile(X, (3, 1)), np.tile(y, 3)), "not rows of X"),
     ]
     for start, match in wrong:
         with pytest.raises(ValueError, match=match):
@@ -201,7 +201,7 @@ def test_rows_that_a_data_set_does_not_have_are_named(tmp_path):
     X, y = blobs(80)
     model = LaSVC(C=0.1, random_state=0).fit(X, y)
     data = Dataset.create(tmp_path / "d.zarr", X[:50], y[:50], random_state=0)
-    with pytest.raises(ValueError, match="no rows of X"):
+    with pytest.raises(ValueError, match="not rows of X"):
         solver().fit(data, start=model)
 
 

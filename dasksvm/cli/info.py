@@ -12,7 +12,7 @@ from dasksvm.cli.output import data_facts, echo_json, model_facts, tell_data, te
 @click.argument("path", type=LocalPath(exists=True))
 @as_json
 def info(path: str, as_json: bool) -> None:
-    """Say what a data set or a model is."""
+    """Describe the data set or model at PATH."""
     from dasksvm import Dataset, load
 
     is_data = Path(path).is_dir()

@@ -8,7 +8,7 @@ import click
 from dasksvm.cli.options import LocalPath, as_json, cluster_options, connected, seed_option
 from dasksvm.cli.output import Bars, data_facts, echo_json, tell_data
 
-# As `dasksvm.data.ingest.readers` and `dasksvm.data.statistics` have them, which are slow to load.
+# Copies of the names in `dasksvm.data.ingest.readers` and `dasksvm.data.statistics`, which are slow to load.
 FORMATS = ("csv", "svmlight", "npy", "npz", "parquet", "anndata")
 SCALES = ("none", "minmax", "standard")
 
@@ -16,22 +16,32 @@ SCALES = ("none", "minmax", "standard")
 @click.command()
 @click.argument("source", type=LocalPath())
 @click.argument("data", type=click.Path())
-@click.option("--label", help="Column of the labels, by name or number; of NPY the file, of NPZ the array.")
+@click.option("--label", help="Column of the labels, by name or number; for NPY a file, for NPZ an array.")
 @click.option("--no-label", is_flag=True, help="The rows have no labels: DATA is a pool for `dasksvm label`.")
-@click.option("--weight", help="Column of the weights, in the same way.")
-@click.option("--format", type=click.Choice(FORMATS), help="Where the name of SOURCE does not tell.")
+@click.option("--weight", help="Column of the weights, given in the same way as --label.")
+@click.option("--format", type=click.Choice(FORMATS), help="Format of SOURCE, if its name does not show it.")
 @click.option(
-    "--header/--no-header", default=None, help="Whether the first line of a CSV file has names; else guessed."
+    "--header/--no-header", default=None, help="Whether a CSV file begins with column names; detected if not given."
 )
-@click.option("--features", type=click.IntRange(1), help="Of an svmlight file: the number of features.")
-@click.option("--zero-based", is_flag=True, help="Of an svmlight file: indices begin with 0.")
+@click.option("--features", type=click.IntRange(1), help="Number of features of an svmlight file.")
+@click.option("--zero-based", is_flag=True, help="Feature indices of an svmlight file start at 0.")
 @click.option(
-    "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Of text."
+    "--dtype",
+    type=click.Choice(["float32", "float64"]),
+    default="float32",
+    show_default=True,
+    help="Type for values parsed from text.",
 )
-@click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Bring the rows into random order.")
-@click.option("--scale", type=click.Choice(SCALES), default="none", show_default=True, help="What training applies.")
-@click.option("--chunk-rows", type=click.IntRange(1), help="Rows of a chunk; else by bytes.")
-@seed_option("Decides the order.")
+@click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Store the rows in random order.")
+@click.option(
+    "--scale",
+    type=click.Choice(SCALES),
+    default="none",
+    show_default=True,
+    help="Scaling of the features that training applies.",
+)
+@click.option("--chunk-rows", type=click.IntRange(1), help="Rows per chunk; chosen by size in bytes if not given.")
+@seed_option("Seed for the random order of the rows.")
 @cluster_options
 @as_json
 def ingest(
@@ -46,11 +56,14 @@ def ingest(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Write the rows and labels of SOURCE (CSV, svmlight, NPY, NPZ, Parquet, AnnData) to the new data set DATA."""
+    """Write the rows and labels of SOURCE to the new data set DATA.
+
+    SOURCE is CSV, svmlight, NPY, NPZ, Parquet or AnnData.
+    """
     from dasksvm import Dataset
 
     if no_label and label is not None:
-        raise click.UsageError("--label and --no-label exclude each other.")
+        raise click.UsageError("--label and --no-label cannot be used together.")
     start = time.perf_counter()
     with connected(workers, scheduler, scheduler_file) as client, Bars() as bars:
         made = Dataset.create(

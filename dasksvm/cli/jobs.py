@@ -1,4 +1,4 @@
-"""`dasksvm submit`, `status`, `attach`, `cancel` and `fetch`: trainings that outlive the command that started them."""
+"""`dasksvm submit`, `status`, `attach`, `cancel` and `fetch`: trainings that continue after the command that started them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +22,7 @@ from dasksvm.cli.options import (
 from dasksvm.cli.output import echo_json, tell_job
 from dasksvm.cli.solver_options import estimator_of, solver_options
 
-# Seconds after which a command says that it waits for the scheduler.
+# Seconds after which a command prints that it is waiting for the scheduler.
 NOTICE = 2.0
 EXITS = {"done": 0, "stopped": ENDED_EARLY}
 
@@ -30,21 +30,23 @@ EXITS = {"done": 0, "stopped": ENDED_EARLY}
 def scheduler_options(command: Command) -> Command:
     """Add the options that name a running cluster."""
     command = click.option(
-        "--scheduler-file", type=LocalPath(exists=True, dir_okay=False), help="With the address of the scheduler."
+        "--scheduler-file",
+        type=LocalPath(exists=True, dir_okay=False),
+        help="File with the address of the scheduler, instead of --scheduler.",
     )(command)
-    return click.option("--scheduler", metavar="ADDRESS", help="Of the cluster that has the jobs.")(command)
+    return click.option("--scheduler", metavar="ADDRESS", help="Address of the scheduler that runs the jobs.")(command)
 
 
 @contextmanager
 def running(scheduler: str | None, scheduler_file: str | None) -> Iterator[Any]:
-    """Give a client of the running cluster that the options name."""
+    """Yield a client of the running cluster that the options name."""
     if (scheduler is None) == (scheduler_file is None):
         raise click.UsageError("a job needs a running cluster: give --scheduler or --scheduler-file.")
     from dasksvm import config, runtime
 
     patience = config.seconds_of("connect-timeout")
-    told = f"waiting for the scheduler {scheduler or f'of {scheduler_file}'}, {patience:g} s at most"
-    notice = Timer(NOTICE, click.echo, [told], {"err": True})
+    text = f"waiting up to {patience:g} s for the scheduler {scheduler or f'of {scheduler_file}'}"
+    notice = Timer(NOTICE, click.echo, [text], {"err": True})
     with ExitStack() as stack:
         notice.start()
         try:
@@ -69,7 +71,7 @@ def _named(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 @click.argument("data", type=LocalPath(exists=True, file_okay=False))
 @solver_options
 @snapshot_options
-@click.option("--name", callback=_named, help="The id begins with it.")
+@click.option("--name", callback=_named, help="First part of the job's id.")
 @scheduler_options
 @as_json
 def submit(
@@ -83,9 +85,10 @@ def submit(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train on the data set DATA on a cluster, which goes on by itself; print the id of the job.
+    """Train on the data set DATA as a job on a cluster.
 
-    Workers open DATA under the same path.
+    The id of the job is printed; the job continues after this command ends. The workers must be able to open DATA under the same
+    path.
     """
     import dasksvm
 
@@ -105,7 +108,7 @@ def submit(
 @scheduler_options
 @as_json
 def status(job: str | None, scheduler: str | None, scheduler_file: str | None, as_json: bool) -> None:
-    """Tell where JOB stands, or all jobs."""
+    """Show the status of JOB, or of all jobs."""
     from dasksvm import Job, jobs
 
     with running(scheduler, scheduler_file) as client:
@@ -125,9 +128,10 @@ def status(job: str | None, scheduler: str | None, scheduler_file: str | None, a
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @as_json
 def attach(job: str, scheduler: str | None, scheduler_file: str | None, quiet: bool, as_json: bool) -> None:
-    """Follow JOB to its end; Ctrl-C leaves it alone.
+    """Show the progress of JOB until it ends.
 
-    The exit code is 0 when it is done, 3 when a budget ended it early, 4 when it failed, was cancelled or lost.
+    Ctrl-C ends this command only; the job continues. The exit code is 0 if the job is done, 3 if a budget ended it early, 4
+    if it failed, was cancelled or was lost.
     """
     from dasksvm import Job
 
@@ -135,7 +139,7 @@ def attach(job: str, scheduler: str | None, scheduler_file: str | None, quiet: b
         try:
             found = Job(job, client).attach(() if quiet else None)
         except KeyboardInterrupt:
-            click.echo(f"\ndetached: the job {job} goes on", err=True)
+            click.echo(f"\ndetached: the job {job} continues", err=True)
             raise
     if as_json:
         echo_json(asdict(found))
@@ -148,14 +152,17 @@ def attach(job: str, scheduler: str | None, scheduler_file: str | None, quiet: b
 @click.argument("job")
 @scheduler_options
 def cancel(job: str, scheduler: str | None, scheduler_file: str | None) -> None:
-    """End JOB without a model; its snapshots stay. A job that is over is forgotten."""
+    """Cancel JOB without a model.
+
+    Its snapshots are kept. A job that has ended is removed from the cluster, with its model.
+    """
     from dasksvm import Job
 
     with running(scheduler, scheduler_file) as client:
         found = Job(job, client)
         over = found.status().over
         found.cancel()
-    click.echo(f"{'forgot' if over else 'cancelled'} {job}")
+    click.echo(f"{'removed' if over else 'cancelled'} {job}")
 
 
 @click.command()
@@ -163,14 +170,17 @@ def cancel(job: str, scheduler: str | None, scheduler_file: str | None) -> None:
 @click.argument("model", type=LocalPath(dir_okay=False))
 @scheduler_options
 def fetch(job: str, model: str, scheduler: str | None, scheduler_file: str | None) -> None:
-    """Write the model of JOB to MODEL, when it is done; the cluster keeps it too."""
+    """Wait for JOB to end and write its model to MODEL.
+
+    The cluster keeps a copy.
+    """
     from dasksvm import Job
 
     check_folder(model)
     with running(scheduler, scheduler_file) as client:
         found = Job(job, client)
         if not found.status().over:
-            click.echo(f"waiting for the job {job}; `dasksvm attach` shows it", err=True)
+            click.echo(f"waiting for the job {job}; `dasksvm attach` shows its progress", err=True)
         trained = found.fetch()
     trained.save(model)
     click.echo(f"wrote {model}: {trained.support_vectors.shape[0]} support vectors")

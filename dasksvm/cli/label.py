@@ -12,24 +12,38 @@ from dasksvm.cli.solver_options import KernelName
 @click.argument("pool", type=LocalPath(exists=True, file_okay=False))
 @click.argument("labels", type=LocalPath(dir_okay=False))
 @click.option("--model", type=LocalPath(dir_okay=False), help="Write the model here at the end.")
-@click.option("-c", "--c", "C", default=1.0, show_default=True, help="Bound of the coefficients.")
-@click.option("-t", "--kernel", type=KernelName(), default="rbf", show_default=True)
-@click.option("-g", "--gamma", type=NumberOr(float, "scale", "auto"), default="scale", show_default=True)
+@click.option("-c", "--c", "C", default=1.0, show_default=True, help="Penalty of errors: bound of the coefficients.")
+@click.option("-t", "--kernel", type=KernelName(), default="rbf", show_default=True, help="Kernel.")
+@click.option(
+    "-g",
+    "--gamma",
+    type=NumberOr(float, "scale", "auto"),
+    default="scale",
+    show_default=True,
+    help="γ of the kernels rbf, poly and sigmoid.",
+)
 @click.option(
     "--candidates",
     type=NumberOr(int, "all"),
     default=50,
     show_default=True,
-    help="Rows that a question is chosen from.",
+    help="Rows from which each question is chosen.",
 )
-@click.option("--first", type=click.IntRange(1), default=5, show_default=True, help="Labels of each class at first.")
-@seed_option("Decides which rows are candidates.")
+@click.option(
+    "--first",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Labels of each class to collect before the model chooses the rows.",
+)
+@seed_option("Seed for the choice of random rows.")
 def label(
     pool: str, labels: str, model: str | None, candidates: int | str, first: int, seed: int, **parameters: Any
 ) -> None:
-    """Ask a person for the labels of those rows of POOL that help most, and keep the answers in the CSV file LABELS.
+    """Ask for the labels of the most useful rows of POOL.
 
-    What is in LABELS is learned first, so that one can leave and come back at any time. No other labels are read.
+    The answers are stored in the CSV file LABELS. Those that are already there are learned first, so you can stop and continue
+    at any time. Labels stored in POOL are not read.
     """
     from dasksvm import ActiveLearner, Dataset, LaSVC
     from dasksvm.estimators.active.labelling import Answers, ask

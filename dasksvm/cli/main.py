@@ -1,7 +1,7 @@
-"""The command line: the group of commands, how errors are told, exit codes.
+"""The command line: the group of commands, error messages and exit codes.
 
-0: done. 2: usage. 3: a budget ended a training early. 4: failed. 130: interrupted. 143: terminated. A training with --checkpoint
-writes a last snapshot before either of the last two.
+Exit codes: 0 success, 2 usage error, 3 a budget ended the training early, 4 failure, 130 interrupted, 143 terminated. With
+--checkpoint, a training writes a last snapshot before it exits with 130 or 143.
 """
 
 import select
@@ -24,7 +24,7 @@ from dasksvm.cli.predict import evaluate, predict
 from dasksvm.cli.quickstart import quickstart
 from dasksvm.cli.train import train
 
-# What bad input, a full disk or a lost cluster raises; anything else is a bug.
+# Errors that bad input, a full disk or a lost cluster can cause; any other error is a bug.
 EXPECTED = (ValueError, OSError, RuntimeError, ImportError, MemoryError, CancelledError)
 VERBOSE = "dasksvm.verbose"
 
@@ -35,21 +35,21 @@ def _note(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 def verbosity() -> click.Option:
-    """Make the option -v, which may stand before the command and after it."""
-    told = "Show where an error came from."
-    return click.Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=_note, help=told)
+    """Make the option -v, which is allowed before and after the command."""
+    text = "Show the traceback of an error."
+    return click.Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=_note, help=text)
 
 
 class OneLine(click.Group):
-    """Commands whose errors and warnings are one line on standard error."""
+    """Command group that prints each error and warning as one line on standard error."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        """Add a command, with the option -v."""
+        """Add a command and give it the option -v."""
         cmd.params.append(verbosity())
         super().add_command(cmd, name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
+        """Run a command, print its errors and set the exit code."""
         with warnings.catch_warnings():
             warnings.showwarning = echo_warning  # type: ignore[assignment]
             try:
@@ -69,7 +69,7 @@ class OneLine(click.Group):
 
 
 def _unheard() -> bool:
-    """Tell whether nobody reads what is said any more; click then ends quietly."""
+    """Return whether standard output or standard error has lost its reader; click then exits without a message."""
     readers = select.poll()
     for stream in (sys.stdout, sys.stderr):
         readers.register(stream, 0)
@@ -77,14 +77,15 @@ def _unheard() -> bool:
 
 
 def _told(error: Exception) -> str:
-    name, said = type(error).__name__, in_one_line(str(error))
+    """Return the message for an error."""
+    name, text = type(error).__name__, in_one_line(str(error))
     if isinstance(error, MemoryError):
-        return f"out of memory: {said}" if said else "out of memory"
+        return f"out of memory: {text}" if text else "out of memory"
     if isinstance(error, EXPECTED):
-        return said or name
+        return text or name
     if type(error).__module__.partition(".")[0] in ("dask", "distributed"):
-        return f"{name}: {said}"
-    return f"{name}: {said} (this should not happen; -v shows where it came from)"
+        return f"{name}: {text}"
+    return f"{name}: {text} (this is a bug in dasksvm; -v shows the traceback)"
 
 
 @click.group("svm", cls=OneLine, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,4 +1,4 @@
-"""What the command line says: facts as a dict, told in lines or as JSON."""
+"""Output of the command line: facts are collected in a dict and printed as lines or as JSON."""
 
 import json
 import math
@@ -9,17 +9,17 @@ from typing import Any
 
 import click
 
-# Feature names that `info` lists, and classes that a class is taken for.
+# Most feature names and intercepts that `info` lists, and most predicted classes that `evaluate` lists for each true class.
 SHOWN = 8
 # Seconds between two lines of progress.
 PAUSE = 5.0
-# Clears the line in which a terminal shows progress.
+# Clears the line on which a terminal shows progress.
 CLEAR = "\r\x1b[K"
 Facts = dict[str, Any]
 
 
 class Bars:
-    """A progress bar for each phase of a command, on standard error; where that is no terminal, lines."""
+    """A progress bar on standard error for each phase of a command; plain lines if it is not a terminal."""
 
     def __init__(self) -> None:
         self._phase = ""
@@ -34,35 +34,35 @@ class Bars:
             self._bar.render_finish()
 
     def __call__(self, phase: str, rows: int, share: float | None) -> None:
-        """Show where a phase stands."""
-        stands = f"{phase} {rows:,} rows"
+        """Show the progress of a phase: rows so far and, if it is known, their share of all rows."""
+        text = f"{phase} {rows:,} rows"
         if not sys.stderr.isatty():
             now = monotonic()
             if phase != self._phase or now - self._told >= PAUSE:
                 self._phase, self._told = phase, now
-                click.echo(stands if share is None else f"{stands}, {share:.0%}", err=True)
+                click.echo(text if share is None else f"{text}, {share:.0%}", err=True)
             return
         if phase != self._phase:
             self.__exit__()
             self._phase, self._bar = phase, click.progressbar(length=1000, file=sys.stderr)
-        self._bar.label = stands
+        self._bar.label = text
         self._bar.update(int(1000 * (share or 0.0)) - self._bar.pos)
         if share is None:
             self._bar.render_progress()
 
 
 def in_one_line(text: str) -> str:
-    """Put a text into one line."""
+    """Join the lines of a text into one."""
     return " ".join(text.split())
 
 
 def echo_warning(message: Warning | str, *_: Any) -> None:
-    """Show a warning in one line."""
+    """Print a warning as one line on standard error."""
     click.echo(f"{CLEAR if sys.stderr.isatty() else ''}dasksvm: warning: {in_one_line(str(message))}", err=True)
 
 
 def echo_json(facts: Facts) -> None:
-    """Print facts as one JSON object; numbers that JSON does not have are null."""
+    """Print facts as one JSON object; infinite values and NaN become null."""
     click.echo(json.dumps(_plain(facts), allow_nan=False, ensure_ascii=False))
 
 
@@ -77,7 +77,7 @@ def _plain(value: Any) -> Any:
 
 
 def data_facts(data: Any) -> Facts:
-    """Collect what a data set is."""
+    """Collect the properties of a data set."""
     return {
         "path": data.path,
         "origin": data.origin,
@@ -99,18 +99,18 @@ def data_facts(data: Any) -> Facts:
 
 
 def tell_data(facts: Facts) -> None:
-    """Say what a data set is."""
+    """Print the properties of a data set."""
     kept = "sparse, " if facts["sparse"] else ""
     classes = zip(facts["classes"], facts["class_counts"], strict=True)
     counts = ", ".join(f"{count:,} {label}" for label, count in classes)
     rows, width = facts["rows"], facts["features"]
     click.echo(f"data set          {facts['path']}, from {facts['origin']}")
     density = facts["nonzeros"] / (rows * width)
-    click.echo(f"rows x features   {rows:,} x {width:,} {kept}{facts['dtype']}, {density:.2%} stored")
+    click.echo(f"rows x features   {rows:,} x {width:,} {kept}{facts['dtype']}, {density:.2%} of the values stored")
     click.echo(f"classes           {counts or 'none: the rows have no labels'}")
     chunks = f"{facts['chunks']:,} chunks of {facts['chunk_rows']:,} rows"
     click.echo(f"on disk           {facts['bytes'] / 1e6:,.1f} MB in {chunks}")
-    order = "shuffled" if facts["shuffled"] else "as in the source: online training wants it shuffled"
+    order = "shuffled" if facts["shuffled"] else "as in the source; online training needs shuffled rows"
     click.echo(f"order             {order}")
     click.echo(f"weights           {'yes' if facts['weighted'] else 'no'}")
     click.echo(f"scaled            {_scaled(facts)}")
@@ -118,7 +118,7 @@ def tell_data(facts: Facts) -> None:
 
 
 def model_facts(model: Any, path: str) -> Facts:
-    """Collect what a model is."""
+    """Collect the properties of a model."""
     import numpy as np
 
     kernel = model.kernel
@@ -139,12 +139,12 @@ def model_facts(model: Any, path: str) -> Facts:
 
 
 def tell_model(facts: Facts) -> None:
-    """Say what a model is."""
+    """Print the properties of a model."""
     shown = ", ".join(f"{name}={value:g}" for name, value in facts["kernel_parameters"].items())
-    vectors = f"{facts['support_vectors']:,} of {facts['features']:,} features, {facts['dtype']}"
+    vectors = f"{facts['support_vectors']:,} with {facts['features']:,} features, {facts['dtype']}"
     click.echo(f"kernel            {facts['kernel']} {shown}")
     click.echo(f"support vectors   {vectors}")
-    click.echo(f"coefficients      up to {facts['largest_coefficient']:g}; bias {_few(facts['intercepts'])}")
+    click.echo(f"coefficients      at most {facts['largest_coefficient']:g}; bias {_few(facts['intercepts'])}")
     click.echo(f"classes           {', '.join(str(label) for label in facts['classes'])}")
     click.echo(f"scaled            {_scaled(facts)}")
     _tell_names(facts["names"])
@@ -157,28 +157,28 @@ def _tell_names(names: Any) -> None:
 
 
 def _scaled(facts: Facts) -> str:
-    return "by an affine map of each feature" if facts["scaled"] else "as it comes"
+    return "yes, each feature by an affine map" if facts["scaled"] else "no"
 
 
 def _few(numbers: Any) -> str:
-    more = "" if len(numbers) <= SHOWN else ", ..."
+    more = "" if len(numbers) <= SHOWN else f", and {len(numbers) - SHOWN:,} more"
     return ", ".join(f"{number:g}" for number in numbers[:SHOWN]) + more
 
 
 def tell_job(status: Any) -> None:
-    """Say in one line where a job stands, and in more what its user should know."""
+    """Print the status of a job as one line, followed by its warnings, one line each."""
     about, progress = status.about, status.progress
-    stands = f"{status.id:20} {status.state:9} {about['solver']} of {about['data']}, submitted {about['submitted']}"
+    line = f"{status.id:20} {status.state:9} {about['solver']} on {about['data']}, submitted {about['submitted']}"
     if progress is not None:
         seen, members, seconds = progress["seen"], progress["members"], progress["seconds"]
-        stands += f": {seen:,} seen, {members:,} members, {seconds:.1f} s"
-    click.echo(stands if status.error is None else f"{stands}: {in_one_line(status.error)}")
+        line += f": {seen:,} examples seen, {members:,} kept, {seconds:.1f} s"
+    click.echo(line if status.error is None else f"{line}: {in_one_line(status.error)}")
     for text in status.warnings:
         click.echo(f"    {in_one_line(text)}")
 
 
 def run_facts(run: Any) -> Facts:
-    """Collect what a training left."""
+    """Collect the results of a training."""
     fitted = run.estimator
     hidden = ("client", "verbose")
     return {
@@ -195,7 +195,7 @@ def run_facts(run: Any) -> Facts:
 
 
 def describe(model: Any, data: Any, seconds: float) -> None:
-    """Say what a training left."""
+    """Print the results of a training; with its data set, also the relative duality gap."""
     counts = ", ".join(f"{count} {label}" for label, count in zip(model.classes_, model.n_support_, strict=True))
     click.echo(f"trained in {seconds:.2f} s with {model.kernel_evaluations_:,} kernel values")
     click.echo(f"support vectors   {model.n_support_.sum()} ({counts})")
@@ -207,9 +207,9 @@ def describe(model: Any, data: Any, seconds: float) -> None:
 
 
 def error_facts(model: Any, data: Any, **how: Any) -> Facts:
-    """Collect how often the predictions for a data set are right, and of two classes how well decision values order the rows.
+    """Collect the accuracy figures of the predictions for a data set; with two classes also AUC and break-even point.
 
-    `how` is what `judge` takes beside.
+    `how` is passed on to `judge`.
     """
     import numpy as np
 
@@ -237,7 +237,7 @@ def error_facts(model: Any, data: Any, **how: Any) -> Facts:
 
 
 def tell_errors(facts: Facts) -> None:
-    """Say how often the predictions for a data set are right."""
+    """Print the accuracy figures of the predictions for a data set."""
     import numpy as np
 
     classes, table = facts["classes"], facts["confusion"]
@@ -245,8 +245,8 @@ def tell_errors(facts: Facts) -> None:
     click.echo(f"test error        {facts['error']:.2%} ({facts['wrong']} of {facts['rows']})")
     if facts["auc"] is not None:
         click.echo(f"area under ROC    {facts['auc']:.4f}")
-        click.echo(f"break-even        {facts['break_even']:.2%} precision and recall of {classes[1]}")
-    click.echo(f"g-means           {facts['g_means']:.2%}, the geometric mean of the classes' accuracies")
+        click.echo(f"break-even        {facts['break_even']:.2%}, where precision and recall of {classes[1]} are equal")
+    click.echo(f"g-means           {facts['g_means']:.2%}, the geometric mean of the accuracies of the classes")
     for code, (label, row) in enumerate(zip(classes, table, strict=True)):
         most = [at for at in np.argsort(-row, kind="stable")[:SHOWN] if row[at] or len(row) == 2]
         order = sorted(most) if len(row) == 2 else [code, *(at for at in most if at != code)]

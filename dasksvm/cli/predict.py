@@ -24,10 +24,11 @@ def predict(
     scheduler_file: str | None,
     as_json: bool,
 ) -> None:
-    """Write what MODEL predicts for every row of DATA to OUT: a new .csv or .parquet file, or a new .zarr group.
+    """Write the predictions of MODEL for DATA to OUT.
 
-    Columns: the row in the source, the label, the decision values. The rows are in the order of the source as far as memory
-    allows, else as DATA has them; what is said at the end tells which.
+    OUT is a new .csv or .parquet file, or a new .zarr group. The columns are the row number in the source, the predicted
+    label and the decision values. The rows are in the order of the source if their predictions fit in memory, otherwise in
+    the order of DATA; the last line of the output says which.
     """
     from dasksvm import load
     from dasksvm.model.prediction_files import SUFFIXES, write
@@ -44,12 +45,12 @@ def predict(
         about: dict[str, Any] = {"data": data, "model": model, "out": out, "seconds": seconds, "rows": len(found)}
         echo_json(about | {"order": order, "classes": trained.classes, "counts": written.counts})
     else:
-        told = "of the source" if written.sorted else f"in which {data} has them"
-        click.echo(f"wrote {out}: {len(found):,} rows in the order {told}, in {seconds:.1f} s")
+        ordered_as = "the source" if written.sorted else data
+        click.echo(f"wrote {out}: {len(found):,} rows in the order of {ordered_as}, in {seconds:.1f} s")
 
 
 def _threads(client: Any) -> int:
-    """Threads of a cluster; 0 without one."""
+    """Return the number of threads of a cluster; 0 without one."""
     return 0 if client is None else sum(client.nthreads().values())
 
 
@@ -61,7 +62,7 @@ def _threads(client: Any) -> int:
 def evaluate(
     data: str, model: str, workers: int | None, scheduler: str | None, scheduler_file: str | None, as_json: bool
 ) -> None:
-    """Compare the predictions of MODEL for DATA with its labels."""
+    """Compare the predictions of MODEL with the labels of DATA."""
     from dasksvm import load
 
     found, trained = data_set(data), load(model)

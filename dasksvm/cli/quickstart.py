@@ -10,11 +10,14 @@ from dasksvm.cli.output import describe, error_facts, tell_errors
 
 
 @click.command()
-@click.option("--c", "C", default=10.0, show_default=True, help="Bound of the coefficients.")
-@seed_option("Decides the split and the order of the examples.")
-@click.option("--workers", default=2, show_default=True, help="Processes to start; 0 trains in this one.")
+@click.option("--c", "C", default=10.0, show_default=True, help="Penalty of errors: bound of the coefficients.")
+@seed_option("Seed for the split and the order of the examples.")
+@click.option("--workers", default=2, show_default=True, help="Worker processes to start; 0 trains in this process.")
 def quickstart(C: float, seed: int, workers: int) -> None:
-    """Put scikit-learn's digits on Zarr (8 against the rest), train on a local cluster, evaluate, say what came out."""
+    """Train on scikit-learn's digits and evaluate the model.
+
+    The model separates the digit 8 from the rest. It is trained on a local cluster.
+    """
     import numpy as np
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -30,14 +33,14 @@ def quickstart(C: float, seed: int, workers: int) -> None:
         )
         test = Dataset.create(f"{folder}/test.zarr", split[1], split[3], chunk_rows=200, shuffle=False)
         click.echo(
-            f"digits: {len(data)} images to train on, {len(test)} to test, {data.shape[1]} pixels, 8 against the rest"
+            f"digits, 8 against the rest: {len(data)} training images, {len(test)} test images, {data.shape[1]} pixels"
         )
-        click.echo("training (the first run on a machine compiles for some seconds) ...")
+        click.echo("training (the first run on a machine needs some seconds to compile)")
         start = time.perf_counter()
         model = LaSVC(C=C, gamma=0.05, random_state=seed, verbose=1, client=client).fit(data)
         describe(model, data, time.perf_counter() - start)
         tell_errors(error_facts(model.model_, test))
     click.echo(
-        "\nnext: dasksvm train DATA.zarr MODEL --workers 2, and dasksvm predict; in Python Dataset.create(path, X, y), "
-        "LaSVC(epochs='converged') for the exact optimum, LaSVC(max_time=60) for a budget, partial_fit for a stream."
+        "\nnext: `dasksvm train DATA.zarr MODEL --workers 2` and `dasksvm predict`; in Python, Dataset.create(path, X, y), "
+        "LaSVC(epochs='converged') for the exact optimum, LaSVC(max_time=60) for a time limit, partial_fit for a stream."
     )

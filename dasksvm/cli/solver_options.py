@@ -1,4 +1,4 @@
-"""Options that become an estimator: the solver, its parameters by name, LIBSVM's letters for them."""
+"""Command-line options for the solver and its parameters, with LIBSVM's letters as short forms, and the estimator they make."""
 
 import json
 import math
@@ -16,7 +16,8 @@ SOLVERS = {
     "smosvc": "SMOSVC",
     "multiclasssvc": "MulticlassSVC",
 }
-# As `kernels.kernel` and `engine.selection` have them, which are slow to load; LIBSVM numbers kernels so.
+# Copies of the names in `solver.kernels` and `solver.engine.selection`, which are slow to load. The kernels are in the order
+# in which LIBSVM numbers them.
 KERNELS = ("linear", "poly", "rbf", "sigmoid")
 CRITERIA = ("random", "gradient", "active", "autoactive")
 
@@ -28,43 +29,65 @@ class KernelName(click.Choice):  # type: ignore[type-arg, unused-ignore]
         super().__init__(KERNELS)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read a value."""
+        """Convert a value."""
         numbers = {str(number): name for number, name in enumerate(KERNELS)}
         return super().convert(numbers.get(value, value), param, ctx)
 
 
-# By the estimators' parameter. None has a default: what is not given is the estimator's, and not every solver has all.
+# The options, by the name of the estimator's parameter. They have no default values: an option that is not given is left to the
+# estimator, and not every solver has every parameter.
 OPTIONS = {
-    "C": click.option("-c", "--c", "C", type=float, help="Bound of the coefficients.  [default: 1]"),
-    "kernel": click.option("-t", "--kernel", type=KernelName(), help="Also 0 to 3, as LIBSVM.  [default: rbf]"),
-    "gamma": click.option("-g", "--gamma", type=NumberOr(float, "scale", "auto"), help="[default: scale]"),
-    "degree": click.option("-d", "--degree", type=int, help="Of the kernel poly.  [default: 3]"),
-    "coef0": click.option("-r", "--coef0", type=float, help="Constant of poly and sigmoid.  [default: 0]"),
-    "tol": click.option("-e", "--tol", type=float, help="Violations below this are left alone.  [default: 0.001]"),
-    "epochs": click.option("--epochs", type=NumberOr(int, "converged"), help="Passes over the data.  [default: 1]"),
-    "selection": click.option(
-        "--selection", type=click.Choice(CRITERIA), help="Which example is next.  [default: random]"
+    "C": click.option("-c", "--c", "C", type=float, help="Penalty of errors: bound of the coefficients.  [default: 1]"),
+    "kernel": click.option(
+        "-t", "--kernel", type=KernelName(), help="Kernel, by name or by LIBSVM's number (0 to 3).  [default: rbf]"
     ),
-    "candidates": click.option("--candidates", type=int, help="Examples one is chosen from.  [default: 50]"),
-    "max_examples": click.option("--max-examples", type=int, help="Examples after which to end with what there is."),
-    "max_support": click.option("--max-support", type=int, help="Support vectors at which to end so."),
-    "max_time": click.option("--max-time", type=Seconds(), help="Time after which to end so: 30s, 5 min, seconds."),
+    "gamma": click.option(
+        "-g",
+        "--gamma",
+        type=NumberOr(float, "scale", "auto"),
+        help="γ of the kernels rbf, poly and sigmoid.  [default: scale]",
+    ),
+    "degree": click.option("-d", "--degree", type=int, help="Degree of the kernel poly.  [default: 3]"),
+    "coef0": click.option("-r", "--coef0", type=float, help="Constant of the kernels poly and sigmoid.  [default: 0]"),
+    "tol": click.option(
+        "-e", "--tol", type=float, help="Ignore violations of the optimality conditions below this.  [default: 0.001]"
+    ),
+    "epochs": click.option(
+        "--epochs",
+        type=NumberOr(int, "converged"),
+        help="Passes over the data; 'converged' trains to the optimum.  [default: 1]",
+    ),
+    "selection": click.option(
+        "--selection", type=click.Choice(CRITERIA), help="How the next example is chosen.  [default: random]"
+    ),
+    "candidates": click.option(
+        "--candidates", type=int, help="Random examples from which the next one is chosen.  [default: 50]"
+    ),
+    "max_examples": click.option(
+        "--max-examples", type=int, help="Stop after this many examples and keep the model so far."
+    ),
+    "max_support": click.option("--max-support", type=int, help="Stop at this many support vectors."),
+    "max_time": click.option(
+        "--max-time", type=Seconds(), help="Stop after this time: 30s, 5 min or a number of seconds."
+    ),
     "decision_function_shape": click.option(
         "--decision-function-shape",
         type=click.Choice(["ovr", "ovo"]),
-        help="Of more than two classes: each against the rest, or pairs.  [default: ovr]",
+        help="For more than two classes: each class against the rest (ovr) or pairs of classes (ovo).  [default: ovr]",
     ),
-    "cache_size": click.option("-m", "--cache-size", type=float, help="Megabytes for kernel rows.  [default: 1000]"),
+    "cache_size": click.option(
+        "-m", "--cache-size", type=float, help="Memory for kernel rows, in megabytes.  [default: 1000]"
+    ),
     "dtype": click.option(
-        "--dtype", type=click.Choice(["float32", "float64"]), help="Of kernel values.  [default: float32]"
+        "--dtype", type=click.Choice(["float32", "float64"]), help="Precision of kernel values.  [default: float32]"
     ),
 }
-# Parameters that other options give, or the command itself.
+# Parameters that are set by other options or by the command itself.
 GIVEN = ("class_weight", "random_state", "verbose", "client")
 
 
 def solver_options(command: Command) -> Command:
-    """Add the options that `estimator_of` makes an estimator of; a command takes them as **options."""
+    """Add the options from which `estimator_of` makes an estimator; the command receives them as **options."""
     more = (
         click.option(
             "-w",
@@ -73,33 +96,35 @@ def solver_options(command: Command) -> Command:
             type=(str, click.FloatRange(0)),
             multiple=True,
             metavar="LABEL WEIGHT",
-            help="Multiplies C for a class.",
+            help="Multiply C by WEIGHT for the class LABEL; can be repeated.",
         ),
-        click.option("--class-weight", type=click.Choice(["balanced"]), help="Weights that make classes equal."),
-        seed_option("Decides the order of the examples."),
+        click.option(
+            "--class-weight", type=click.Choice(["balanced"]), help="Weight the classes inversely to their frequency."
+        ),
+        seed_option("Seed for the random order of the examples."),
         click.option(
             "--set",
             "settings",
             multiple=True,
             metavar="NAME=VALUE",
-            help="What this solver alone has; VALUE as JSON, else text.",
+            help="Set a parameter that has no option; VALUE is read as JSON, otherwise as text. Can be repeated.",
         ),
     )
     for option in reversed((*OPTIONS.values(), *more)):
         command = option(command)
     return click.option(
-        "--solver", type=click.Choice(list(SOLVERS)), default="lasvc", show_default=True, help="The estimator."
+        "--solver", type=click.Choice(list(SOLVERS)), default="lasvc", show_default=True, help="Estimator to train."
     )(command)
 
 
 def estimator_of(options: dict[str, Any], classes: Sequence[Any]) -> Any:
-    """Make an estimator of what `solver_options` gave; UsageError says what does not fit.
+    """Make an estimator from the values of `solver_options`; raise UsageError for values that it does not accept.
 
     Parameters
     ----------
     options : dict
     classes : sequence
-        Those of the data set, which class weights are for.
+        The classes of the data set, to which the class weights refer.
     """
     import dasksvm
     from dasksvm.estimators.parameters import check_parameters
@@ -107,15 +132,15 @@ def estimator_of(options: dict[str, Any], classes: Sequence[Any]) -> Any:
     kind = getattr(dasksvm, SOLVERS[options["solver"]])
     known = kind().get_params()
     given = {name: options[name] for name in OPTIONS if options[name] is not None}
-    strange = [name for name in given if name not in known]
-    if strange:
-        raise click.UsageError(f"{kind.__name__} has no {flag_of(strange[0])}.")
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise click.UsageError(f"{kind.__name__} has no {flag_of(unknown[0])}.")
     own = sorted(set(known) - set(OPTIONS) - set(GIVEN))
     given |= _settings(options["settings"], own, kind.__name__)
     weight = options["class_weight"]
     if options["weights"]:
         if weight is not None:
-            raise click.UsageError("-w and --class-weight exclude each other.")
+            raise click.UsageError("-w and --class-weight cannot be used together.")
         weight = _weights(options["weights"], classes)
     estimator = kind(**given, class_weight=weight, random_state=options["seed"])
     try:
@@ -126,7 +151,7 @@ def estimator_of(options: dict[str, Any], classes: Sequence[Any]) -> Any:
 
 
 def flag_of(name: str) -> str:
-    """Name the option of a parameter."""
+    """Return the name of the option for a parameter."""
     return f"--{name.lower().replace('_', '-')}"
 
 
@@ -137,11 +162,11 @@ def _settings(texts: Sequence[str], own: Sequence[str], solver: str) -> dict[str
         if not equals:
             raise click.UsageError(f"--set takes NAME=VALUE. Got {text!r} instead.")
         if name in OPTIONS or name in GIVEN:
-            raise click.UsageError(f"--set {name}: it has an option of its own.")
+            raise click.UsageError(f"--set {name}: this parameter has its own option or is set by the command.")
         if name not in own:
-            raise click.UsageError(f"--set {name}: {solver} has {', '.join(own)}.")
+            raise click.UsageError(f"--set {name}: unknown parameter; {solver} has {', '.join(own)}.")
         if name in found:
-            raise click.UsageError(f"--set {name}: it is given twice.")
+            raise click.UsageError(f"--set {name}: given twice.")
         try:
             found[name] = json.loads(value)
         except ValueError:
@@ -150,14 +175,15 @@ def _settings(texts: Sequence[str], own: Sequence[str], solver: str) -> dict[str
 
 
 def _weights(weights: Sequence[tuple[str, float]], classes: Sequence[Any]) -> dict[Any, float]:
-    """Find the classes that labels on the command line mean: by how they are written, or by value."""
+    """Find the class for each label on the command line, by its text or by its numeric value."""
     found: dict[Any, float] = {}
     for text, weight in weights:
         meant = [label for label in classes if str(label) == text or _equal(label, text)]
         if not meant:
-            raise click.UsageError(f"-w {text}: the classes are {', '.join(str(label) for label in classes)}.")
+            names = ", ".join(str(label) for label in classes)
+            raise click.UsageError(f"-w {text}: unknown class; the classes are {names}.")
         if meant[0] in found:
-            raise click.UsageError(f"-w {text}: the class has a weight already.")
+            raise click.UsageError(f"-w {text}: this class already has a weight.")
         if not math.isfinite(weight):
             raise click.UsageError(f"-w {text}: the weight {weight} is not finite.")
         found[meant[0]] = weight

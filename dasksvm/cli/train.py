@@ -27,37 +27,37 @@ from dasksvm.cli.output import CLEAR, describe, echo_json, run_facts
 from dasksvm.cli.solver_options import estimator_of, solver_options
 
 TERMINATED = 128 + signal.SIGTERM
-# Seconds after which a run that is asked to terminate does so, snapshot or not.
+# Seconds after SIGTERM at which the command exits even if the last snapshot is not written yet.
 PATIENCE = 20.0
 ARGUMENTS = "dasksvm.arguments"
 
 
 class Repeatable(click.Command):
-    """A command that can say how it was called."""
+    """A command that remembers its arguments, so that it can print the command that resumes it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the arguments as they were given."""
+        """Store the arguments as they were given."""
         ctx.meta[ARGUMENTS] = list(args)
         return super().parse_args(ctx, args)
 
 
 def resuming(ctx: click.Context) -> str:
-    """Give the command that goes on where this one ends."""
+    """Return the command line that resumes this run."""
     given = ctx.meta[ARGUMENTS]
     return shlex.join([*ctx.command_path.split(), *given, *([] if "--resume" in given else ["--resume"])])
 
 
 class Ending:
-    """A callback that ends a run by SIGTERM or Ctrl-C, as soon as a snapshot of it is written.
+    """A callback that ends the run after SIGTERM or Ctrl-C, as soon as a last snapshot is written.
 
     A second Ctrl-C ends this process at once.
 
     Parameters
     ----------
     folder : str
-        Of the snapshots.
+        Folder of the snapshots.
     command : str
-        Which goes on from them.
+        Command line that resumes the run.
     """
 
     def __init__(self, folder: str, command: str) -> None:
@@ -69,7 +69,7 @@ class Ending:
     def __enter__(self) -> "Ending":
         handlers = {signal.SIGTERM: self._terminated, signal.SIGALRM: self._waited, signal.SIGINT: self._interrupted}
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            # As in the background of a script, where Ctrl-C is for others.
+            # A script has started this process in the background: Ctrl-C is meant for other processes.
             del handlers[signal.SIGINT]
         self._before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         return self
@@ -86,18 +86,18 @@ class Ending:
     def _interrupted(self, *_: object) -> None:
         self._code = INTERRUPTED
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        # Not by `sys.stderr`: this may come while something is written to it, and it refuses to begin anew.
+        # Not through `sys.stderr`, which raises an error if the signal arrives while something is being written to it.
         with suppress(OSError):
-            os.write(2, b"\ndasksvm: interrupted: writing a last snapshot; Ctrl-C again ends at once\n")
+            os.write(2, b"\ndasksvm: interrupted: writing a last snapshot; press Ctrl-C again to end at once\n")
 
     def _waited(self, *_: object) -> None:
         self._end(False)
 
     def _end(self, written: bool) -> NoReturn:
-        told = "terminated" if self._code == TERMINATED else "interrupted"
-        kept = "a last snapshot was written" if written else f"no last snapshot was seen in {self.folder}"
-        self._say(f"{told}: {kept}. To go on: {self.command}")
-        # Click's own Exit is a RuntimeError, and those tell a run on a cluster that its coordinator is lost.
+        cause = "terminated" if self._code == TERMINATED else "interrupted"
+        result = "a last snapshot was written" if written else f"no last snapshot was found in {self.folder}"
+        self._say(f"{cause}: {result}. To resume: {self.command}")
+        # Click's own Exit is a RuntimeError, which a run on a cluster would take for a lost coordinator.
         raise SystemExit(self._code)
 
     def _say(self, text: str) -> None:
@@ -107,11 +107,11 @@ class Ending:
     def _snapshots(self) -> list[tuple[int, int]]:
         from dasksvm.training.snapshots import snapshots_in
 
-        # The workers' folder may be out of sight here.
+        # The folder may be visible to the workers only.
         return snapshots_in(self.folder) if self.folder.is_dir() else []
 
     def __call__(self, progress: Any, seconds: float) -> bool:
-        """Stop the run, of which a snapshot is written then; end the command when that has been done."""
+        """Stop the run after a signal, which makes it write a snapshot; exit once that snapshot is there."""
         if self._code is None:
             return False
         if self._there is None:
@@ -122,7 +122,7 @@ class Ending:
         return False
 
     def conclude(self, stopped: bool) -> None:
-        """End the command where a run has been stopped by a signal, but its last snapshot could not be seen."""
+        """Exit if a signal stopped the run and its last snapshot has not been found."""
         if stopped and self._code is not None:
             self._end(False)
 
@@ -148,11 +148,11 @@ def train(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train on the data set DATA and write MODEL, which is replaced.
+    """Train on the data set DATA and write the model to MODEL.
 
-    The exit code is 3 when a budget (--max-time, --max-examples, --max-support) ended the run before it was done; MODEL then is
-    what it came to. With --checkpoint, Ctrl-C and SIGTERM end the run after a last snapshot, without a model, and say how to
-    go on; the exit code is 130 or 143. A second Ctrl-C ends it at once.
+    If MODEL exists, it is replaced. If a budget (--max-time, --max-examples, --max-support) ends the run early, MODEL is the
+    model so far and the exit code is 3. With --checkpoint, Ctrl-C and SIGTERM end the run after a last snapshot, without a
+    model; the command that resumes the run is printed, and the exit code is 130 or 143. A second Ctrl-C ends the run at once.
     """
     from dasksvm import train as run_training
 

@@ -1,4 +1,4 @@
-"""What every kernel classifier of this project shares: validation at the door, prediction, certificates."""
+"""Base class of all kernel classifiers: input validation, prediction and certificates."""
 
 from operator import index
 from pathlib import Path
@@ -33,7 +33,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     feature_names_in_: NDArray[Any]
 
     def __sklearn_tags__(self) -> Any:
-        """Declare sparse input."""
+        """Declare that sparse input is accepted."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
@@ -41,7 +41,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # Prediction
 
     def decision_function(self, X: Any) -> Any:
-        """Compute the signed distance to the boundary, in kernel units.
+        """Compute the decision values: signed, unnormalized distances to the boundary.
 
         Parameters
         ----------
@@ -50,9 +50,9 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray or dask.array.Array of shape (n,), or (n, P) for more than two classes
-            Of two classes, positive for the second; else of each class, against the rest or in a machine of them all, or of
-            each pair of classes, positive for the first of them. Lazy for Dask arrays and data sets, with the model as one
-            key of the graph.
+            With two classes, the value is positive for the second class. With more classes there is one value for each class,
+            or for each pair of classes, positive for the first of the pair. Lazy for Dask arrays and data sets, with the model
+            as one key of the graph.
         """
         check_is_fitted(self, "model_")
         X = self._rows_of(X)
@@ -81,7 +81,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
         y : array of shape (n,)
-            None for a data set, which has its own.
+            Must be None for a data set, which has its own labels.
         sample_weight : array of shape (n,), optional
         """
         X = opened(X)
@@ -93,7 +93,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(accuracy_score(*arrays, sample_weight=sample_weight))
 
     def _rows_of(self, X: Any) -> Any:
-        """Give the rows of a data set or its path as a Dask array, with the columns as they were in training."""
+        """Return the rows of a data set or its path as a Dask array, with the columns in the order of the training."""
         X = opened(X)
         return X.with_features(self._names).as_dask()[0] if isinstance(X, Dataset) else X
 
@@ -102,21 +102,21 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def dual_objective_(self) -> float:
-        """Dual objective, evaluated in float64 from the support vectors: W(α) of paper 1, equation 4, or D(α) of paper 5, (5.4).
+        """Dual objective, computed in float64 from the support vectors: W(α) of paper 1, equation 4, or D(α) of paper 5, (5.4).
 
-        Of several problems, their sum.
+        With several two-class problems, their sum.
         """
         check_is_fitted(self, "model_")
         return self._dual()[0]
 
     def duality_gap(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, float]:
-        """Compute what separates this model from the optimum on a set: the first three numbers of `certificate`.
+        """Compute the primal objective, the dual objective and their gap: the first three numbers of `certificate`.
 
         Parameters
         ----------
         X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
         y : array of shape (n,)
-            None for a data set, which has its own.
+            Must be None for a data set, which has its own labels.
         sample_weight : array of shape (n,), optional
 
         Returns
@@ -127,29 +127,30 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found.primal, found.dual, found.gap
 
     def certificate(self, X: Any, y: Any = None, sample_weight: Any = None, worst: int = 10) -> Certificate:
-        """Compute what separates this model from the optimum on a set, and which rows violate it most, in float64.
+        """Compute in float64 how far this model is from the optimum on its training set, and which rows violate it most.
 
-        Chunks of Dask arrays and data sets are judged where they are read: on the estimator's client, the current one, or the
-        threads of this process, which also judge arrays in memory, block by block.
+        Chunks of Dask arrays and data sets are evaluated where they are read: on the estimator's client, on the current client,
+        or by the threads of this process. Arrays in memory are evaluated by the threads of this process, block by block.
 
         Parameters
         ----------
         X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
-            The training set, its rows in the order in which they were given: a row has the coefficient of the support vector
-            with its number in `support_`, and 0 if there is none. Of other rows the primal counts, and nothing else.
+            The training set, with its rows in the same order as in `fit`: a row has the coefficient of the support vector whose
+            number in `support_` is the row's, or 0 if there is none. For any other rows, only the primal objective is meaningful.
         y : array of shape (n,)
-            None for a data set, which has its own.
+            Must be None for a data set, which has its own labels.
         sample_weight : array of shape (n,), optional
             As in `fit`.
         worst : int, default=10
-            Violating rows that are listed, at most.
+            Largest number of violating rows that are listed.
 
         Returns
         -------
         Certificate
-            Its primal has the loss max(0, 1 - y f(x)), or that of a multi-class machine. With y f(x) = m a row violates a
-            two-class problem by max(0, 1 - m) where its coefficient is 0, max(0, m - 1) where it is C_i, and |1 - m| in
-            between; a machine by its largest derivative along a feasible direction of the row's variables.
+            The loss is max(0, 1 - y f(x)), or that of the multi-class machine. With m = y f(x), a row violates the optimality
+            conditions of a two-class problem by max(0, 1 - m) if its coefficient is 0, by max(0, m - 1) if it is C_i, and by
+            |1 - m| if it is in between. In a multi-class machine, the violation of a row is the largest derivative of the dual
+            objective along a feasible direction of the row's variables.
         """
         check_is_fitted(self, "model_")
         if index(worst) < 0:
@@ -157,34 +158,34 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         problem = self._problem(X, y, sample_weight, self.classes_, reset=False)
         alpha, judge = self._judge()
         question = Question(self.model_, self._coding(problem), judge, self.support_, alpha, index(worst))
-        # First, since it makes the features that the threads of this process then share.
+        # This comes first because it makes the features that the threads of this process then share.
         dual, half_norm = self._dual()
         with self._cluster(problem.source) as client:
             return tally(question, problem.source, problem.columns, client).certify(dual, half_norm)
 
     def _dual(self) -> tuple[float, float]:
-        """The dual objective, and the part ½|w|² of it and of the primal."""
+        """Return the dual objective, and ½|w|², which occurs in it and in the primal objective."""
         half_norm = 0.5 * float(self.model_.squared_norms().sum())
         return float(np.abs(self.model_.coefficients).sum()) - half_norm, half_norm
 
     def _judge(self) -> tuple[NDArray[np.float64], Judge]:
-        """The dual variables of the support vectors, and how rows are judged by them."""
+        """Return the dual variables of the support vectors, and the function that evaluates rows with them."""
         return self.model_.coefficients, hinge
 
     def _cluster(self, source: Source) -> Any:
-        """A context with the client that works on a source, or None."""
+        """Return a context manager for the client that works on a source; it gives None to work in this process."""
         raise NotImplementedError
 
     def _coding(self, problem: Problem) -> Coding:
-        """The two-class problems that this estimator makes of the classes."""
+        """Return the two-class problems that this estimator makes of the classes."""
         raise NotImplementedError
 
-    # The door
+    # Input validation
 
     def _problem(
         self, X: Any, y: Any, sample_weight: Any, classes: NDArray[Any] | None = None, *, reset: bool
     ) -> Problem:
-        """Validate rows and labels; the classes are those of the labels if they are not known yet."""
+        """Validate rows and labels; if `classes` is not given, the classes are taken from the labels."""
         X = opened(X)
         if isinstance(X, Dataset):
             if y is not None or sample_weight is not None:
@@ -204,12 +205,12 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _names(self) -> list[str] | None:
-        """The feature names of the training rows, where they had some."""
+        """The feature names of the training rows, or None if they had no names."""
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else names.tolist()
 
     def _check_features(self, X: Dataset, reset: bool) -> Dataset:
-        """Note the features of a data set, or bring its columns into the order of those that were noted."""
+        """Store the feature names of a data set, or bring its columns into the order of the stored names."""
         if not reset:
             X = X.with_features(self._names)
         elif X.names is not None:
@@ -234,7 +235,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return MemorySource(X.astype(np.float64) if X.dtype == np.bool_ else X)
 
     def _check_labels(self, X: Any, y: Any) -> NDArray[Any]:
-        """Validate labels that come with X."""
+        """Validate labels that are given with X."""
         if y is None:
             raise ValueError(f"requires y to be passed, but the target y is None: {type(self).__name__} needs labels.")
         if is_dask(y):
@@ -254,14 +255,14 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"The number of classes has to be greater than one; got {len(classes)} class")
 
     def _forget(self) -> Self:
-        """Leave nothing that was fitted."""
+        """Remove all fitted attributes."""
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
             delattr(self, name)
         return self
 
 
 def opened(X: Any) -> Any:
-    """Open a data set where X is its path."""
+    """Open the data set if X is a path; return other input as it is."""
     return Dataset.open(X) if isinstance(X, (str, Path)) else X
 
 
@@ -270,7 +271,7 @@ def _check_block(block: Any) -> Any:
 
 
 def _summed(X: Any) -> Any:
-    """Give sparse rows with one entry a feature: SciPy allows several, which count together."""
+    """Sum duplicate entries of sparse rows, which SciPy allows."""
     if is_sparse(X) and not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()

@@ -1,4 +1,4 @@
-"""What every solver of this project shares: a run over a training set, here or on a cluster, and what is published after it."""
+"""Base class of the estimators that a learner trains: the run, in this process or on a cluster, and the fitted attributes."""
 
 import copy
 import sys
@@ -39,51 +39,51 @@ from dasksvm.training.snapshots import Checkpoint, Snapshots
 from dasksvm.training.timings import Timings
 
 CONVERGED = 0
-# What can be said of `epochs` in words.
+# Values of `epochs` that are words.
 EPOCHS = {"converged": CONVERGED}
-# Precisions of kernel values.
+# Types of kernel values, by the value of `dtype`.
 DTYPES: dict[str, type[np.floating[Any]]] = {"float32": np.float32, "float64": np.float64}
-# Whether the two-class problems of several classes are those of each pair.
+# Values of `decision_function_shape`: whether the problems are pairs of classes.
 SHAPES = {"ovr": False, "ovo": True}
 UNLIMITED = 1 << 62
-# From this share of non-zeros on, a dense tile is cheaper than one of CSR members.
+# With at least this share of non-zeros, dense tiles are cheaper than tiles of CSR members.
 DENSE_SHARE = 0.05
-# Features up to which members are made dense.
+# Members are made dense up to this number of features.
 DENSE_WIDTH = 4096
-# What γ can be called, as a function of the number of features and the variance of their values.
+# Values of `gamma` that are words, as functions of the number of features and the variance of their values.
 GAMMAS: dict[str, Callable[[int, float], float]] = {
     "scale": lambda width, variance: 1.0 / (width * variance) if variance > 0 else 1.0,
     "auto": lambda width, variance: 1.0 / width,
 }
-# What to do about columns on very different scales, in data sets and in arrays.
-STORED = "Write the data set with scale='standard' or 'minmax': the model then carries the map."
-GIVEN = "Scale them, for example by a StandardScaler before the estimator in a Pipeline."
+# Advice about columns on very different scales, for data sets and for arrays.
+STORED = "Write the data set with scale='standard' or 'minmax': the model then applies the same scaling."
+GIVEN = "Scale them, for example with a StandardScaler before the estimator in a Pipeline."
 # Parameters that may end a run before it has converged.
 BUDGETS = ("max_time", "max_examples", "max_support")
-# Support vectors on which a claim of convergence is checked as they were given.
+# Number of support vectors on which convergence is checked with the features as they were given.
 CHECKED = 1000
-# Violations are differences of numbers near 1: smaller ones are rounding, which a solver would chase without end.
+# Violations are differences of numbers near 1: smaller ones are rounding errors, which a solver could never remove.
 LEAST_TOL = 1e-14
-# Called with a learner before it is fed, and with its examples.
+# Function that is called with the learner and its examples before the learner gets its order.
 Begin = Callable[[Learner, Examples], None]
-# Says where a run is kept: called with what defines it, and whether its seed does.
+# Function that returns the checkpoint of a run; its arguments define the run, the last one says whether the seed is fixed.
 Keeping = Callable[[Settings, Examples, bool], Checkpoint]
 
 
 class LearnedClassifier(KernelClassifier):
-    """Base of the estimators that a learner trains; a subclass has the parameters, their rules and the settings that follow."""
+    """Base of the estimators that a learner trains; a subclass has the parameters, their rules and the solver's settings."""
 
     _parameter_rules: dict[str, Rule]
-    # Examples of each class that a run begins with, before its order.
+    # Number of examples of each class with which a run begins, before it follows its order.
     _first = SEEDS
     client: Any
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
-        """Make the settings of a run over rows of `width` features, whose values have this variance."""
+        """Make the settings of a run on rows with `width` features, whose values have this variance."""
         raise NotImplementedError
 
     def _common(self, width: int, variance: float, epochs: int, problems: int) -> dict[str, Any]:
-        """Of the settings, what all solvers have."""
+        """Return the settings that all solvers have."""
         return {
             "kernel": kernel_of(self, width, variance),
             "problems": problems,
@@ -104,14 +104,14 @@ class LearnedClassifier(KernelClassifier):
         X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
             Dask arrays are computed chunk by chunk; their chunks are visited in random order.
         y : array of shape (n,)
-            Labels of any type that sorts; None for a data set, which has its own.
+            Labels of any type that can be sorted. Must be None for a data set, which has its own labels.
         sample_weight : array of shape (n,), optional
-            Multiplies C.
+            Weights of the examples, which multiply C.
 
         Returns
         -------
         self
-            The estimator. A fit that fails or is interrupted leaves it unfitted.
+            The estimator. If the fit fails or is interrupted, the estimator is unfitted.
         """
         self._fit(X, y, sample_weight, ())
         return self
@@ -125,9 +125,9 @@ class LearnedClassifier(KernelClassifier):
         begin: Begin | None = None,
         keeping: Keeping | None = None,
     ) -> tuple[Timings, bool]:
-        """Train from scratch, or from where `begin` puts the learner, or from snapshots, watched by callbacks.
+        """Train from scratch, from the state that `begin` gives the learner, or from a snapshot.
 
-        Return where the time went, and whether the run was ended early.
+        Return the timings of the run and whether it ended early.
         """
         self._forget()
         try:
@@ -144,7 +144,7 @@ class LearnedClassifier(KernelClassifier):
         return timings, learner.ended_early()
 
     def _keep(self, learner: Learner, examples: Examples) -> None:
-        """Keep what a later call goes on from."""
+        """Keep the state from which `partial_fit` continues; by default none."""
 
     def _learn(
         self,
@@ -154,7 +154,7 @@ class LearnedClassifier(KernelClassifier):
         begin: Begin | None = None,
         keeping: Keeping | None = None,
     ) -> tuple[Learner, Examples, list[dict[str, Any]], Timings]:
-        """Make all passes over a problem."""
+        """Make all passes over the examples of a problem."""
         epochs = self._passes()
         learner, examples, seed = self._prepare(problem, coding, epochs)
         if begin is not None:
@@ -165,7 +165,7 @@ class LearnedClassifier(KernelClassifier):
         return learner, examples, history, timings
 
     def _warn_of_shortfall(self, learner: Learner, examples: Examples) -> None:
-        """Warn where a run that was to end at the optimum did not reach `tol`; after the model is published."""
+        """Warn if a run that should have reached the optimum did not reach `tol`; called after `_publish`."""
         if learner.converged and self.dtype != "float64":
             self._check_support_vectors(learner, examples)
         learner.converged = learner.converged and bool(learner.violation.max() <= self.tol)
@@ -176,10 +176,10 @@ class LearnedClassifier(KernelClassifier):
             warnings.warn(f"{type(self).__name__} {shortfall}", ConvergenceWarning, stacklevel=4)
 
     def _check_support_vectors(self, learner: Learner, examples: Examples) -> None:
-        """Check a claim of convergence on support vectors as they were given.
+        """Check the convergence of a run on support vectors with the features as they were given.
 
-        The learner has checked it in float64, but on features that are rounded to float32. With large coefficients that
-        alone may move decision values by more than `tol`, as these rows then show.
+        The learner has checked it in float64, but with features rounded to float32. With large coefficients, this rounding
+        alone may change decision values by more than `tol`; the check finds this.
         """
         _, _, rows, _ = learner.solution()
         if len(rows) == 0:
@@ -192,7 +192,7 @@ class LearnedClassifier(KernelClassifier):
         learner.violation = np.maximum(learner.violation, found.violation)
 
     def _shortfall(self, learner: Learner) -> str | None:
-        """Say what a run that did not converge has missed; None where it was not meant to."""
+        """Describe how a run failed to converge; None if it was not meant to converge."""
         if self._passes() != CONVERGED:
             return None
         return self._missed(learner)
@@ -209,12 +209,12 @@ class LearnedClassifier(KernelClassifier):
         )
 
     def _missed(self, learner: Learner) -> str:
-        """Say by how much the run missed `tol`, and what may help."""
+        """Describe by how much the run missed `tol`, and what may help."""
         advice = "a larger tol" + (", or dtype='float64'," if self.dtype == "float32" else "")
         return f"did not reach tol={self.tol} in {self.dtype}: {violation_of(learner)}; {advice} may help."
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle without the client, which belongs to this process; an address goes along."""
+        """Pickle without the client, which belongs to this process; the address of a scheduler is kept."""
         state: dict[str, Any] = super().__getstate__()
         return state if isinstance(state["client"], str) else state | {"client": None}
 
@@ -225,7 +225,7 @@ class LearnedClassifier(KernelClassifier):
         clone.client = self.client
         return clone
 
-    # From the door to the learner and back
+    # From validated input to the learner and back
 
     def _prepare(self, problem: Problem, coding: Coding, epochs: int) -> tuple[Learner, Examples, int]:
         self.classes_ = problem.classes
@@ -248,14 +248,14 @@ class LearnedClassifier(KernelClassifier):
 
     @property
     def _tolerance(self) -> float:
-        """The violation that solvers leave: `tol`, or what rounding makes of it."""
+        """The largest violation that solvers leave: `tol`, but not less than rounding allows."""
         return max(float(self.tol), LEAST_TOL)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(1 << 31))
 
     def _define(self, source: Source, epochs: int, coding: Coding) -> tuple[Settings, Form]:
-        """What of a run follows from the rows alone."""
+        """Return the settings of a run and the form of its features, which depend on the rows but not on the labels."""
         mean, variance, share = moments(source)
         if source.scaling is None:
             found = source.spread().warning(self._names, STORED if isinstance(source, DatasetSource) else GIVEN)
@@ -269,7 +269,7 @@ class LearnedClassifier(KernelClassifier):
     def _run(
         self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher], keeping: Keeping | None = None
     ) -> tuple[Learner, list[dict[str, Any]], Timings]:
-        """Run a learner that has been fed, here or on a cluster."""
+        """Run a learner that has its order, in this process or on a cluster."""
         settings = learner.settings
         planned = min(len(learner.order) * max(settings.epochs, 1), settings.max_examples)
         history, lines = History(), ProgressLines(planned, learner.seen)
@@ -299,7 +299,7 @@ class LearnedClassifier(KernelClassifier):
         return learner, history.entries, timings
 
     def _cluster(self, source: Source) -> Any:
-        """The client that works, if there is one: a current one can exist only once distributed has been loaded."""
+        """Return a context manager for the client; a current client can exist only if distributed has been imported."""
         here = isinstance(source, MemorySource) or (self.client is None and "distributed" not in sys.modules)
         if here:
             return nullcontext()
@@ -308,13 +308,13 @@ class LearnedClassifier(KernelClassifier):
         return runtime.connected(self.client)
 
     def _model(self, kernel: Kernel, form: Form, finished: Finished) -> KernelModel:
-        """Make a model of a finished copy: its support vectors are the rows to rounding."""
+        """Make a model of a finished copy; its support vectors equal the rows up to rounding."""
         return self._model_of(kernel, form, form.invert(finished.features), finished.alpha, finished.extremes)
 
     def _model_of(
         self, kernel: Kernel, form: Form, vectors: Any, alpha: NDArray[np.float64], extremes: NDArray[np.float64]
     ) -> KernelModel:
-        with np.errstate(invalid="ignore"):  # -inf and inf: nothing is known yet
+        with np.errstate(invalid="ignore"):  # -inf and inf where nothing is known about the bias yet
             intercepts = np.nan_to_num(extremes.mean(axis=1), nan=0.0, posinf=np.inf, neginf=-np.inf)
         pairwise = self._pairwise and len(self.classes_) > 2
         names = self._names
@@ -344,7 +344,7 @@ class LearnedClassifier(KernelClassifier):
     def _show(
         self, model: KernelModel, support: Ints, codes: Ints, progress: Progress, history: list[dict[str, Any]]
     ) -> None:
-        """Set what a fitted estimator has."""
+        """Set the fitted attributes."""
         self.model_, self.support_ = model, support
         self.support_vectors_, self.dual_coef_ = model.support_vectors, model.coefficients
         self.intercept_ = model.intercepts
@@ -354,23 +354,23 @@ class LearnedClassifier(KernelClassifier):
 
 
 def support_rows(source: Source, rows: Ints) -> Ints:
-    """Give the numbers that rows of a source have for the user: those of a data set are the rows of what it was made from."""
+    """Return the row numbers that the user knows: for a data set, the rows of the source from which it was made."""
     return source.data.source_rows(rows) if isinstance(source, DatasetSource) else rows
 
 
 def violation_of(learner: Learner) -> str:
-    """Say how large the largest violation of the whole set is."""
+    """Describe the largest violation of the whole training set."""
     known = f", give or take {learner.error:.2g}" if learner.error > 0.01 * np.max(learner.violation) else ""
     return f"the largest violation is {np.max(learner.violation):.3g}{known}"
 
 
 def limit(budget: int | None) -> int:
-    """Give a budget as a number."""
+    """Return a budget as a number; None means no limit."""
     return UNLIMITED if budget is None else int(budget)
 
 
 def kernel_of(estimator: Any, width: int, variance: float) -> Kernel:
-    """Make the kernel that an estimator's parameters ask for, on rows of `width` features whose values have this variance."""
+    """Make the kernel of an estimator for rows with `width` features, whose values have this variance."""
     gamma = estimator.gamma
     if isinstance(gamma, str):
         gamma = look_up(GAMMAS, "gamma", gamma)(width, variance)

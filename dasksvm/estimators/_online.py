@@ -1,4 +1,4 @@
-"""What the online solvers share: they go on from block to block, and choose what comes next."""
+"""Base class of the online solvers, which have `partial_fit` and can choose the next example."""
 
 from dataclasses import replace
 from typing import Any, Self
@@ -35,16 +35,16 @@ class OnlineClassifier(LearnedClassifier):
         return Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Make one pass over a block of examples, going on from the calls before, or from `fit`.
+        """Make one pass over a block of examples, continuing from the previous calls or from `fit`.
 
-        The model that is shown is finished on a copy: the online state goes on unfinished with the next block.
+        The fitted model is made from a finished copy; the next call continues from the online state, which is not finished.
 
         Parameters
         ----------
         X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
         y : array of shape (n,)
         classes : array of shape (c,)
-            All classes; needed in the first call.
+            All classes; required in the first call.
         sample_weight : array of shape (n,), optional
 
         Returns
@@ -60,7 +60,7 @@ class OnlineClassifier(LearnedClassifier):
                 raise ValueError("classes must be passed on the first call to partial_fit.")
             if self.class_weight == "balanced":
                 raise ValueError(
-                    "class_weight 'balanced' is not supported for partial_fit: compute the weights beforehand."
+                    "class_weight 'balanced' is not supported by partial_fit: compute the weights and pass them as a dict."
                 )
         known = np.unique(np.asarray(classes)) if first else self.classes_
         if classes is not None and not np.array_equal(known, np.unique(np.asarray(classes))):
@@ -72,7 +72,9 @@ class OnlineClassifier(LearnedClassifier):
             learner, form, base, seed = self._running
             coding = self._coding(problem)
             if not self._goes_on(learner, coding):
-                raise ValueError("the parameters make other problems of the classes than in the calls before.")
+                raise ValueError(
+                    "the parameters were changed so that the two-class problems differ from those of the previous calls."
+                )
             examples = Examples(problem.source, form, problem.columns, coding, base)
             seed += 1
         entries = getattr(self, "history_", [])
@@ -92,15 +94,17 @@ class OnlineClassifier(LearnedClassifier):
         return super()._forget()
 
     def _goes_on(self, learner: Learner, coding: Coding) -> bool:
-        """Tell whether a learner has the problems of a coding."""
+        """Return whether a learner has the problems of a coding."""
         pairwise = self._pairwise and len(self.classes_) > 2
         return learner.settings.problems == coding.problems and self.model_.pairwise == pairwise
 
     def _for_labels_to_come(self, X: Any, epochs: int) -> tuple[Source, Learner, Form, int]:
-        """Make ready for rows whose labels are not known: the budgets do not apply, and finishing is on copies only."""
+        """Prepare for rows whose labels are not known yet: budgets do not apply, and only copies are finished."""
         check_parameters(self, self._parameter_rules)
         if self.class_weight == "balanced":
-            raise ValueError("class_weight 'balanced' needs labels that are not known yet: give the weights as a dict.")
+            raise ValueError(
+                "class_weight 'balanced' needs all labels, which are not known yet: pass the weights as a dict."
+            )
         X = opened(X)
         if isinstance(X, Dataset):
             source: Source = DatasetSource(self._check_features(X, reset=True))
@@ -111,7 +115,9 @@ class OnlineClassifier(LearnedClassifier):
         if epochs == CONVERGED and (settings.gap or settings.tracking):
             raise ValueError(f"retrain must be False: {name} has no optimum to train to.")
         if settings.tracking and settings.tracking.batch:
-            raise ValueError(f"{name} must have solver='online': 'batch' has no model before it has all labels.")
+            raise ValueError(
+                f"{name} must have solver='online': with 'batch' there is no model before all labels are known."
+            )
         settings = replace(
             settings,
             rules=settings.rules._replace(max_support=UNLIMITED),

@@ -1,4 +1,4 @@
-"""Certificate: how far a model is from the optimum on a set, and which rows say so; found where they are, chunk by chunk."""
+"""Certificate: how far a model is from the optimum, and which rows violate it, computed chunk by chunk where the rows are."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,30 +19,29 @@ from dasksvm.solver.messages import Targets
 from dasksvm.solver.state.direction_search import SNAP
 
 Values = NDArray[np.float64]
-# Rows are judged in blocks of CHUNK_ROWS, of fewer where they are so wide that these would take more than this.
+# Rows are evaluated in blocks of CHUNK_ROWS, or of fewer rows if a block would need more memory than this.
 BLOCK_BYTES = 64 << 20
-# Parts that a task puts together.
+# Number of partial results that one task merges.
 TOGETHER = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """What separates a model from the optimum on a set, in float64.
+    """How far a model is from the optimum on its training set, in float64.
 
     Attributes
     ----------
     primal, dual, gap : float
-        ½|w|² + Σ C_i loss_i, the dual objective, and their difference; of several problems, their sums.
+        ½|w|² + Σ C_i loss_i, the dual objective, and their difference; with several problems, the sums over the problems.
     violation : ndarray of float64, shape (P,)
-        How far the worst row of each problem is from satisfying the conditions of the optimum. A machine of all classes is one
-        problem.
+        The largest violation of the optimality conditions in each problem. A multi-class machine is one problem.
     rows : ndarray of int64, shape (k,)
-        The rows that violate most, the worst first, with the numbers that `support_` has: rows of X, or source rows of a data
-        set. A row may be there for several problems; rows that do not violate are not there.
+        The rows with the largest violations, the worst first, numbered as in `support_`: rows of X, or source rows of a data
+        set. A row can be listed for several problems; rows that do not violate are not listed.
     violations : ndarray of float64, shape (k,)
-        How far each of them does.
+        The violation of each of these rows.
     problems : ndarray of int64, shape (k,)
-        In which problem each of them does.
+        The problem that each of them violates.
     """
 
     primal: float
@@ -60,7 +59,7 @@ class Certificate:
 
 
 class Tally(NamedTuple):
-    """What some rows say, as the parts of a `Certificate`: Σ C_i loss_i, and the violations."""
+    """The contribution of some rows to a `Certificate`: Σ C_i loss_i, and the violations."""
 
     loss: float
     violation: Values
@@ -69,19 +68,19 @@ class Tally(NamedTuple):
     problems: Ints
 
     def certify(self, dual: float, half_norm: float) -> Certificate:
-        """Make the certificate of rows that are the whole set."""
+        """Make the certificate, if the rows of this tally are the whole set."""
         primal = half_norm + self.loss
         return Certificate(primal, dual, primal - dual, self.violation, self.rows, self.violations, self.problems)
 
 
-# Given targets, decision values of shape (n, P) and coefficients of shape (V, n): Σ C_i loss_i, and the violations, shape (P, n).
+# Takes targets, decision values (n, P) and coefficients (V, n); returns Σ C_i loss_i, and the violations, shape (P, n).
 Judge = Callable[[Targets, Values, Values], tuple[float, Values]]
 
 
 def hinge(targets: Targets, values: Values, alpha: Values) -> tuple[float, Values]:
-    """Judge rows of two-class problems; α has the sign of the label.
+    """Compute the hinge loss and the violations of rows in two-class problems; α has the sign of the label.
 
-    With m = y f(x), max(0, 1 - m) is missing at α = 0, max(0, m - 1) at α = C_i and |1 - m| in between.
+    With m = y f(x), the violation is max(0, 1 - m) at α = 0, max(0, m - 1) at α = C_i, and |1 - m| in between.
     """
     sign, bound = targets.sign, targets.bound
     taken, lacking = bound > 0, np.zeros_like(bound)
@@ -94,7 +93,7 @@ def hinge(targets: Targets, values: Values, alpha: Values) -> tuple[float, Value
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What every chunk of a set is asked: one key of a graph.
+    """Everything that is needed to evaluate a chunk; it is one shared key of the Dask graph.
 
     Attributes
     ----------
@@ -105,7 +104,7 @@ class Question:
         Numbers of the rows that have coefficients.
     alpha : ndarray of float64, shape (V, S)
     worst : int
-        Violating rows wanted.
+        Largest number of violating rows to list.
     """
 
     model: KernelModel
@@ -116,23 +115,23 @@ class Question:
     worst: int
 
     def ask(self, X: Any, rows: Ints, columns: Labels, ids: Ints) -> Tally:
-        """Judge some rows, block by block.
+        """Evaluate some rows, block by block.
 
         Parameters
         ----------
         X : ndarray or csr_matrix of shape (n, d)
         rows : ndarray of int64, shape (n,)
-            Their numbers for the user.
+            Their numbers, as in `support_`.
         columns : Labels
         ids : ndarray of int64, shape (n,)
-            Where they are in `columns`.
+            Their places in `columns`.
         """
         step = self.step(X)
         parts = [slice(at, at + step) for at in range(0, X.shape[0], step)]
         return merge([self._judge(X[part], rows[part], columns, ids[part]) for part in parts], self.worst)
 
     def step(self, X: Any) -> int:
-        """Count the rows of a block."""
+        """Return the number of rows of a block."""
         if is_sparse(X) and is_sparse(self.model.support_vectors):
             return CHUNK_ROWS
         return min(max(BLOCK_BYTES // (8 * self.model.width), 1), CHUNK_ROWS)
@@ -146,7 +145,7 @@ class Question:
         return _with_the_worst(Tally(loss, worst, rows[at], found[problems, at], problems), self.worst)
 
     def _alpha_of(self, rows: Ints) -> Values:
-        """Give the coefficients of some rows, 0 where they are no support vectors."""
+        """Return the coefficients of some rows; 0 for rows that are not support vectors."""
         alpha = np.zeros((len(self.alpha), len(rows)))
         if len(self.support):
             order = np.argsort(self.support)
@@ -157,13 +156,13 @@ class Question:
 
 
 def merge(tallies: list[Tally], worst: int) -> Tally:
-    """Put together what the parts of a set say.
+    """Merge the tallies of parts of a set.
 
     Parameters
     ----------
     tallies : list of Tally
     worst : int
-        Violating rows that are kept.
+        Largest number of violating rows to keep.
     """
     losses, violation, *columns = zip(*tallies, strict=True)
     rows, violations, problems = (np.concatenate(column) for column in columns)
@@ -171,9 +170,9 @@ def merge(tallies: list[Tally], worst: int) -> Tally:
 
 
 def _with_the_worst(tally: Tally, count: int) -> Tally:
-    """Keep the rows that violate most, the worst first; of equal ones those with the lowest numbers."""
+    """Keep the rows with the largest violations, the worst first; among equal ones, those with the lowest numbers."""
     rows, violations, problems = tally[2:]
-    # All but the worst would be sorted for nothing.
+    # Select the worst before sorting, since sorting the others would be wasted.
     surplus = len(violations) - count
     least = np.partition(violations, surplus)[surplus] if surplus > 0 and count else 0.0
     near = np.flatnonzero(violations >= least)
@@ -182,7 +181,7 @@ def _with_the_worst(tally: Tally, count: int) -> Tally:
 
 
 def tally(question: Question, source: Source, columns: Labels, client: Any) -> Tally:
-    """Ask all rows of a source, side by side; a few chunks are in memory at a time.
+    """Evaluate all rows of a source in parallel, with a few chunks in memory at a time.
 
     Parameters
     ----------
@@ -190,7 +189,7 @@ def tally(question: Question, source: Source, columns: Labels, client: Any) -> T
     source : MemorySource, DaskSource or DatasetSource
     columns : Labels
     client : distributed.Client or None
-        Who asks the chunks of Dask arrays and data sets; None: Dask in this process.
+        Evaluates the chunks of Dask arrays and data sets; with None, Dask does so in this process.
     """
     if not sum(source.chunks):
         raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
@@ -218,7 +217,7 @@ def _in_memory(question: Question, X: Any, columns: Labels) -> Tally:
 
 
 def _lazily(question: Question, source: DaskSource | DatasetSource, columns: Labels) -> Any:
-    """One task a chunk, and a tree of those that put their results together; the question is one key."""
+    """Make a task for each chunk, and a tree of tasks that merge their results; the question is one shared key."""
     from dask.delayed import delayed
 
     shared = delayed(question, pure=False)
@@ -240,17 +239,17 @@ def _lazily(question: Question, source: DaskSource | DatasetSource, columns: Lab
 
 
 def _as_it_is(block: Any) -> Any:
-    """Give an array of one block as a task whose result is not copied."""
+    """Return the task behind an array of one block, so that the block is not copied."""
     return block.to_delayed().item()
 
 
 def certify_stored(question: Question, source: DatasetSource, at: int, start: int, end: int) -> Tally:
-    """Ask a chunk of a data set, which is read here."""
+    """Read and evaluate a chunk of a data set."""
     data, ids = source.data, np.arange(start, end)
     return question.ask(data.part(at), data.source_rows(ids), data, ids)
 
 
 def certify_block(question: Question, block: Any, start: int, columns: Labels) -> Tally:
-    """Ask a block of a Dask array, whose first row has the number `start`."""
+    """Evaluate a block of a Dask array, whose first row has the number `start`."""
     ids = np.arange(len(columns))
     return question.ask(block, start + ids, columns, ids)

@@ -18,16 +18,16 @@ from dasksvm.solver.unbiased.gap_steps import GapRules
 
 
 class Variant(NamedTuple):
-    """What a variant stands for.
+    """The properties of a variant.
 
     Attributes
     ----------
     ramp : bool
-        Whether examples are judged by the ramp, and not by the hinge alone.
+        Whether the ramp loss is used instead of the hinge loss.
     skip : bool
-        Whether an example outside the ramp is skipped; else it gets a box of its own.
+        Whether an example outside the ramp is skipped; otherwise it gets its own bounds.
     clean : bool
-        Whether members without a coefficient leave again.
+        Whether members without a coefficient are removed.
     """
 
     ramp: bool
@@ -36,7 +36,7 @@ class Variant(NamedTuple):
 
     @property
     def convex(self) -> bool:
-        """Whether the loss of the examples that are not skipped is the hinge."""
+        """Whether the examples that are not skipped have the hinge loss."""
         return self.skip or not self.ramp
 
 
@@ -60,16 +60,16 @@ RULES: dict[str, Rule] = {
 
 
 class GapSVC(OnlineClassifier):
-    """Support vector classifier trained online until the duality gap is small enough: LASVM-G and its kin (paper 2).
+    """Support vector classifier trained online with a small duality gap: LASVM-G and its variants (paper 2).
 
-    There is no bias. Each example is followed by as many steps as it takes to bring the gap between primal and dual of the
-    members within its own noise, so that the models on the way are good ones. With the ramp loss, examples that are
-    misclassified by far do not become support vectors: with noisy labels the model is much smaller, and often better.
+    There is no bias. After each example, steps are made until the duality gap of the expansion is within its own noise, so that
+    the intermediate models are good as well. With the ramp loss, examples that are badly misclassified do not become support
+    vectors: with noisy labels the model is much smaller, and often better.
 
     Parameters
     ----------
     C : float, default=1.0
-        Bound of the coefficients.
+        Penalty of errors: upper bound of the coefficients.
     kernel : {"linear", "poly", "rbf", "sigmoid"}, default="rbf"
     gamma : {"scale", "auto"} or float, default="scale"
         γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · X.var()), "auto" 1 / n_features.
@@ -78,42 +78,44 @@ class GapSVC(OnlineClassifier):
     coef0 : float, default=0.0
         Constant of poly and sigmoid.
     variant : {"g", "nc", "i", "full"}, default="g"
-        "g" is LASVM-G; "nc" LASVM-NC, with the ramp loss; "i" LASVM-I, which skips the examples on the ramp's flat parts;
-        "full" FULL SVM, which never lets an example go, and is as large as the data.
+        "g" is LASVM-G. "nc" is LASVM-NC, with the ramp loss. "i" is LASVM-I, which skips the examples on the ramp's flat parts.
+        "full" is FULL SVM, which keeps every example in the expansion, so that the expansion is as large as the data.
     ramp : float, default=-1.0
         s, for "nc" and "i": examples with y f(x) < s are on the flat part of the loss (paper 2, equation 14).
     warmup : int, default=200
-        Support vectors of a problem from which on the ramp matters. Paper 2 gives LASVM-NC such a number, but none to LASVM-I: 0
-        makes "i" the algorithm as printed. On 8,000 rows of adult (10 orders) that has 81.2 ± 1.3 % accuracy and 795 support
-        vectors after 0.27 million steps, against 84.48 ± 0.02 %, 1,658 and 0.55 million with 200: the first few support vectors
-        decide which examples are skipped for good.
+        Number of support vectors of a problem at which the ramp loss starts to be used. Paper 2 gives such a number for LASVM-NC
+        but not for LASVM-I: with 0, "i" is the algorithm as printed. On 8,000 rows of adult (10 orders), 0 gives 81.2 ± 1.3 %
+        accuracy and 795 support vectors after 0.27 million steps, and 200 gives 84.48 ± 0.02 %, 1,658 and 0.55 million: without
+        warm-up, the first few support vectors decide which examples are skipped for good.
     allowance : int, default=200
-        Members without a coefficient that are kept (m of CLEAN), those next to the margin; "full" keeps all. More of them
-        bring the result nearer to the exact SVM: on adult 1000 take the dual of "g" from 1.049 to 1.060 million.
+        Number of examples without a coefficient that are kept in the expansion (m of CLEAN), those next to the margin; "full"
+        keeps all. A larger number gives a result closer to the exact SVM: on adult, 1000 raises the dual objective of "g" from
+        1.049 to 1.060 million.
     threshold : float, default=None
-        Bring the gap below this, and not below max(C, gap target): a small one gives the exact SVM of the members.
+        Reduce the gap to this value instead of max(C, gap target); a small value gives the exact SVM of the examples in the
+        expansion.
     tol : float, default=1e-3
-        τ: gradients below it are left alone.
+        τ: smaller gradients are ignored.
     epochs : int, default=1
-        Passes over the data. A member keeps the box that it got when it came.
+        Passes over the data. An example in the expansion keeps the bounds that it got when it entered.
     selection : {"random", "gradient", "active", "autoactive"}, default="random"
         As in `LaSVC`.
     candidates : int, default=50
-        Examples that one is chosen from.
+        Number of random examples from which the next one is chosen.
     max_examples, max_support : int, default=None
-        End after so many examples, or when a problem has so many support vectors.
+        Stop after this many examples, or when a problem has this many support vectors.
     max_time : float, default=None
-        End after so many seconds.
+        Stop after this many seconds.
     class_weight : dict or "balanced", default=None
-        Weights of the classes; they multiply C.
+        Weights of the classes, which multiply C.
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
-        Of more than two classes: each against the rest, or the pairs of them, which vote.
+        With more than two classes, train each class against the rest ("ovr"), or all pairs of classes, which vote ("ovo").
     cache_size : float, default=1000
-        Megabytes for kernel rows.
+        Memory for kernel rows, in megabytes.
     dtype : {"float32", "float64"}, default="float32"
         Precision of kernel values; coefficients and gradients are always float64.
     random_state : int, RandomState or None, default=None
-        Decides the order of the examples. The same seed gives the same model.
+        Seed for the order of the examples. The same seed gives the same model.
     verbose : int, default=0
         Show progress on standard error.
     client : distributed.Client or str, default=None
@@ -124,14 +126,16 @@ class GapSVC(OnlineClassifier):
     classes_, support_, support_vectors_, n_support_, dual_coef_, n_iter_, n_features_in_, feature_names_in_, model_
         As in `LaSVC`.
     intercept_ : ndarray of shape (P,)
-        0.
+        Zero.
     dual_objective_ : float
-        Of "nc" within the boxes that the examples got. `certificate` and `duality_gap` refuse "nc": its loss is not convex, so
-        that no gap between a primal and a dual objective says how far a model is from an optimum. Of "i" they are those of
-        the hinge loss over all examples, which those that were skipped violate by intent.
+        For "nc", it depends on the bounds that the examples got when they entered. `certificate` and `duality_gap` raise
+        ValueError for "nc": its loss is not convex, so that no gap between a primal and a dual objective shows how far the model
+        is from an optimum. For "i", they use the hinge loss of all examples, including those that were skipped on purpose.
     kernel_evaluations_ : int
+        Number of kernel values computed.
     history_ : list of dict
-        What was seen, the members, the gap of the members, the dual, seconds and kernel values, after every batch.
+        An entry for each batch: the examples seen, the size of the expansion (`support_vectors`), its duality gap (`gap`), the
+        dual objective, the time in seconds and the number of kernel values.
 
     Examples
     --------
@@ -202,7 +206,7 @@ class GapSVC(OnlineClassifier):
         self.client = client
 
     def _dual(self) -> tuple[float, float]:
-        # On the flat part of the ramp a coefficient has not the sign of its label.
+        # On the flat part of the ramp, a coefficient can have the opposite sign of its label.
         half_norm = 0.5 * float(self.model_.squared_norms().sum())
         signs = Coding.of(np.ones(len(self.classes_)), pairwise=self._pairwise).signs
         labels = np.repeat(signs, self.n_support_, axis=1)
@@ -212,7 +216,7 @@ class GapSVC(OnlineClassifier):
         if not look_up(VARIANTS, "variant", self.variant).convex:
             raise ValueError(
                 f"there is no certificate for variant={self.variant!r}: the ramp loss is not convex, so that no dual objective "
-                "bounds the primal one, and no gap between them says how far the model is from an optimum."
+                "bounds the primal one, and the gap between them does not show how far the model is from an optimum."
             )
         return super()._judge()
 

@@ -44,13 +44,13 @@ class LaSVC(OnlineClassifier):
     """Support vector classifier trained online: LASVM (paper 1, section 3.2).
 
     One pass over the data reaches the accuracy of the exact SVM on most problems; `epochs="converged"` reaches its optimum.
-    More than two classes make a problem for each, against the rest, or for each pair. They are solved side by side and share the
-    kernel rows and one filter, so that ten classes cost far less than ten runs.
+    With more than two classes there is one problem for each class against the rest, or one for each pair of classes. They are
+    solved together and share the kernel rows, so that ten classes cost far less than ten runs.
 
     Parameters
     ----------
     C : float, default=1.0
-        Bound of the coefficients.
+        Penalty of errors: upper bound of the coefficients.
     kernel : {"linear", "poly", "rbf", "sigmoid"}, default="rbf"
     gamma : {"scale", "auto"} or float, default="scale"
         γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · X.var()), "auto" 1 / n_features.
@@ -59,45 +59,46 @@ class LaSVC(OnlineClassifier):
     coef0 : float, default=0.0
         Constant of poly and sigmoid.
     tol : float, default=1e-3
-        τ: pairs that violate by less are left alone.
+        τ: pairs of examples that violate the optimality conditions by less are ignored.
     epochs : int or "converged", default=1
-        Passes over the data; "converged" makes passes until no example of the whole set violates by more than `tol`.
+        Passes over the data; with "converged", passes are made until no example of the whole set violates by more than `tol`.
     selection : {"random", "gradient", "active", "autoactive"}, default="random"
-        Which example comes next (paper 1, section 4): any; or, of `candidates` random examples that were not processed yet in the
-        epoch, the most misclassified or the one nearest to the boundary. "autoactive" is active, but takes only as many as
-        bring five that could enter, at most twice `candidates`. All but "random" are meant for runs that end early, by
-        `max_examples`, `max_support` or a callback; with several epochs none chooses members, with "converged" only the first
-        pass chooses at all.
+        How the next example is chosen (paper 1, section 4). "random" takes any example. The others take one of `candidates`
+        random examples that have not been processed yet in the epoch: "gradient" the most misclassified one, "active" the one
+        nearest to the boundary. "autoactive" is like "active", but draws examples only until five of them could become support
+        vectors, and at most twice `candidates`. All but "random" are meant for runs that end early, by `max_examples`,
+        `max_support` or a callback. With several epochs, they do not choose examples that are already in the expansion; with
+        "converged", they choose in the first pass only.
     candidates : int, default=50
-        Examples that one is chosen from.
+        Number of random examples from which the next one is chosen.
     reprocess : int, default=1
-        REPROCESS steps after each example.
+        Number of REPROCESS steps after each example.
     delta_max : float, default=None
-        Go on with REPROCESS until δ is below this (paper 1, section 3.5).
+        Repeat REPROCESS after each example until δ, the uncertainty of the bias, is below this (paper 1, section 3.5).
     second_order : bool, default=False
-        Choose the partner in a direction search by gain, not by gradient.
+        Choose the second example of a pair by the largest gain instead of the largest gradient.
     finish : bool, default=True
-        End with finishing: REPROCESS until no pair of support vectors violates.
+        Finish at the end: repeat REPROCESS until no pair of support vectors violates.
     max_examples, max_support : int, default=None
-        End the online iterations after so many examples, or when there are so many potential support vectors in a problem.
+        Stop the online iterations after this many examples, or when the expansion of a problem has this many examples.
     max_time : float, default=None
-        End them after so many seconds. Finishing follows.
+        Stop them after this many seconds. Finishing follows.
     class_weight : dict or "balanced", default=None
-        Weights of the classes; they multiply C.
+        Weights of the classes, which multiply C.
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
-        Of more than two classes: each against the rest, or the pairs of them, which vote. Unlike `SVC`, which always trains
-        pairs, this says what is trained.
+        With more than two classes, train each class against the rest ("ovr"), or all pairs of classes, which vote ("ovo").
+        `SVC` always trains pairs; here this parameter decides what is trained.
     cache_size : float, default=1000
-        Megabytes for kernel rows.
+        Memory for kernel rows, in megabytes.
     dtype : {"float32", "float64"}, default="float32"
         Precision of kernel values; coefficients and gradients are always float64.
     random_state : int, RandomState or None, default=None
-        Decides the order of the examples. The same seed gives the same model.
+        Seed for the order of the examples. The same seed gives the same model.
     verbose : int, default=0
         Show progress on standard error.
     client : distributed.Client or str, default=None
-        The cluster, or its scheduler's address, that trains on Dask arrays and data sets; None: the current client, or this
-        process if there is none. NumPy arrays and SciPy matrices are always trained on in this process.
+        Client of the cluster that trains on Dask arrays and data sets, or the address of its scheduler. With None, the current
+        client is used, or this process if there is none. NumPy arrays and SciPy matrices are always used in this process.
 
     Attributes
     ----------
@@ -106,20 +107,23 @@ class LaSVC(OnlineClassifier):
         Rows of the support vectors in X; after `partial_fit`, counted over all blocks.
     support_vectors_ : ndarray or csr_matrix of shape (n_SV, n_features)
     n_support_ : ndarray of shape (c,)
-        Support vectors of each class.
+        Number of support vectors of each class.
     dual_coef_ : ndarray of shape (P, n_SV)
-        α, with the sign of the label, in each problem: one of two classes, else one a class or a pair.
+        Coefficients α with the sign of the label, for each problem: one problem for two classes, otherwise one for each class or
+        each pair of classes.
     intercept_ : ndarray of shape (P,)
     n_iter_ : int
-        Direction searches made.
+        Number of direction searches.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
-        Only where the training rows had names.
+        Only if the training rows had names.
     dual_objective_ : float
-        Evaluated in float64, when it is asked for.
+        Computed in float64 when it is read.
     kernel_evaluations_ : int
+        Number of kernel values computed.
     history_ : list of dict
-        What was seen, the size of S, δ, the dual, seconds and kernel values, after every batch.
+        An entry for each batch: the examples seen, the size of the expansion (`support_vectors`), the uncertainty of the bias
+        (`delta`), the dual objective, the time in seconds and the number of kernel values.
     model_ : KernelModel
 
     Examples
@@ -195,21 +199,21 @@ class LaSVC(OnlineClassifier):
         return Settings(rules=rules, finish=bool(self.finish), **self._common(width, variance, epochs, coding.problems))
 
     def _fit_path(self, X: Any, y: Any, Cs: Sequence[float]) -> tuple[list[KernelModel], int]:
-        """Train for each of several C, side by side over the same kernel rows; the estimator is left unfitted.
+        """Train for several values of C together, with the same kernel rows; the estimator is unfitted afterwards.
 
         Parameters
         ----------
         X, y
             As in `fit`.
         Cs : sequence of float
-            Take the place of `C`.
+            The values to use instead of the parameter `C`.
 
         Returns
         -------
         models : list of KernelModel
             One for each C, with the support vectors that it uses.
         evaluations : int
-            Kernel values that were computed for all of them.
+            Number of kernel values computed for all models together.
         """
         self._forget()
         try:

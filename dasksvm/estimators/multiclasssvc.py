@@ -35,16 +35,16 @@ from dasksvm.solver.registry import look_up
 
 
 class Solver(NamedTuple):
-    """What a solver stands for.
+    """The properties of a solver.
 
     Attributes
     ----------
     larank : bool
-        Whether its steps are LaRank's.
+        Whether it makes LaRank's steps.
     batch : bool
-        Whether patterns are taken in first and solved for then.
+        Whether it adds patterns first and solves for them afterwards.
     unused : tuple of str
-        Parameters that it makes no use of.
+        Parameters that it does not use.
     """
 
     larank: bool
@@ -57,7 +57,7 @@ SOLVERS = {
     "batch": Solver(larank=False, batch=True, unused=("working_set", "schedule", "old_new")),
     "larank": Solver(larank=True, batch=False, unused=("working_set", "old_new")),
 }
-# Whether the next kind of step is drawn by what each achieved.
+# Values of `schedule`: whether the next kind of step is drawn in proportion to what each kind has achieved.
 SCHEDULES = {"adaptive": True, "fixed": False}
 WORKING_SETS = {
     "all": S2DO_ALL,
@@ -78,13 +78,13 @@ RULES: dict[str, Rule] = {
 class MulticlassSVC(OnlineClassifier):
     """One machine for all classes: Weston and Watkins, Crammer and Singer, Lee, Lin and Wahba (paper 5, section 2.2.7).
 
-    All classes are in one problem, without bias: margins are ½(f_y - f_c) ("ww", "cs") or -f_c with Σ_c f_c = 0 ("llw"), their
-    targets are 1, and a loss is the sum ("ww", "llw") or the largest ("cs") of what they lack.
+    All classes are in one problem, without bias. The margins are ½(f_y - f_c) ("ww", "cs") or -f_c with Σ_c f_c = 0 ("llw"), and
+    their target is 1. The loss is the sum ("ww", "llw") or the maximum ("cs") of the amounts by which they miss the target.
 
     Parameters
     ----------
     C : float, default=1.0
-        Bound of the coefficients, in the units of paper 5.
+        Penalty of errors: upper bound of the coefficients, in the units of paper 5.
     kernel : {"linear", "poly", "rbf", "sigmoid"}, default="rbf"
     gamma : {"scale", "auto"} or float, default="scale"
         γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · X.var()), "auto" 1 / n_features.
@@ -93,42 +93,44 @@ class MulticlassSVC(OnlineClassifier):
     coef0 : float, default=0.0
         Constant of poly and sigmoid.
     machine : {"cs", "ww", "llw"}, default="cs"
+        Crammer and Singer, Weston and Watkins, or Lee, Lin and Wahba.
     solver : {"online", "batch", "larank"}, default="online"
-        "online": a step in each new pattern, and steps among those that are there, as the schedule says (paper 5, algorithm 7).
-        "batch": the machine's optimum: passes that take in what violates, each followed by S2DO in blocks. "larank": the steps
-        of LaRank (paper 5, section 2.2.8), for "cs"; its C is a quarter of this one.
+        "online" makes a step with each new pattern and steps among the old ones, in the order of the schedule (paper 5,
+        algorithm 7). "batch" reaches the machine's optimum: each pass adds the violating patterns and is followed by S2DO in
+        blocks. "larank" makes the steps of LaRank (paper 5, section 2.2.8), for "cs" only; LaRank's own C is a quarter of this C.
     working_set : {"random-pattern", "all", "within-pattern"}, default="random-pattern"
-        Online, of the steps among old patterns: the first variable is that of a random pattern and the second any
-        (RANDOM_PATTERN_S2DO_ALL), both are any (S2DO_ALL), or both are of a random pattern (RANDOM_PATTERN_S2DO_PATTERN).
-        The solvers "batch" and "larank" have no such choice, and refuse another value than the default.
+        For the online solver, how the two variables of a step among old patterns are chosen. "random-pattern": the first belongs
+        to a random pattern and the second to any pattern (RANDOM_PATTERN_S2DO_ALL). "all": both belong to any pattern (S2DO_ALL).
+        "within-pattern": both belong to one random pattern (RANDOM_PATTERN_S2DO_PATTERN). With the solvers "batch" and "larank",
+        only the default is accepted.
     schedule : {"adaptive", "fixed"}, default="adaptive"
-        Online, the next kind of step: drawn by what each achieved for the values it touched, or one after the other. The solver
-        "batch" refuses another value than the default.
+        For the online solvers, how the next kind of step is chosen: drawn in proportion to what each kind has achieved for the
+        number of values it used ("adaptive"), or in turn ("fixed"). With the solver "batch", only the default is accepted.
     old_new : bool, default=False
-        Online, whether there are steps in one new and one old pattern too; they add little (paper 5, section 4.2.1). The solvers
-        "batch" and "larank" have no such steps, and refuse True.
+        For the online solver, whether there are also steps with one new and one old pattern; they add little (paper 5, section
+        4.2.1). With the solvers "batch" and "larank", only the default is accepted.
     tol : float, default=1e-3
-        ε: what violates by less is left alone.
+        ε: smaller violations of the optimality conditions are ignored.
     epochs : int or "converged", default=1
-        Online passes over the data; "converged" goes on to the optimum. The batch solver always does.
+        Online passes over the data; "converged" trains to the optimum, as the batch solver always does.
     finish : bool, default=False
         Whether an online run ends with the machine's optimum over the support patterns that it has found.
     max_examples, max_support : int, default=None
-        End the iterations after so many examples, or when there are so many support patterns.
+        Stop the iterations after this many examples, or when there are this many support patterns.
     max_time : float, default=None
-        End them after so many seconds; what is being solved for the batch solver is solved first.
+        Stop them after this many seconds; the batch solver first finishes the problem that it is solving.
     class_weight : dict or "balanced", default=None
-        Weights of the classes; they multiply C.
+        Weights of the classes, which multiply C.
     cache_size : float, default=1000
-        Megabytes for kernel rows.
+        Memory for kernel rows, in megabytes.
     dtype : {"float32", "float64"}, default="float32"
         Precision of kernel values; coefficients and gradients are always float64.
     random_state : int, RandomState or None, default=None
-        Decides the order of the examples and of the random patterns. The same seed gives the same model.
+        Seed for the order of the examples and for the random patterns. The same seed gives the same model.
     verbose : int, default=0
         Show progress on standard error.
     client : distributed.Client or str, default=None
-        As for `LaSVC`.
+        As in `LaSVC`.
 
     Attributes
     ----------
@@ -137,22 +139,24 @@ class MulticlassSVC(OnlineClassifier):
         Rows of the support patterns in X; after `partial_fit`, counted over all blocks.
     support_vectors_ : ndarray or csr_matrix of shape (n_SV, n_features)
     n_support_ : ndarray of shape (c,)
-        Support patterns of each class.
+        Number of support patterns of each class.
     alpha_ : ndarray of shape (c, n_SV)
         Dual variables of each pattern.
     dual_coef_ : ndarray of shape (c, n_SV), or (1, n_SV) for two classes
-        Coefficients of the decision functions; of two classes, of their difference.
+        Coefficients of the decision functions; with two classes, of the difference of the two decision functions.
     intercept_ : ndarray of shape (c,) or (1,)
         Zero.
     n_iter_ : int
-        Steps made.
+        Number of steps.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
-        Only where the training rows had names.
+        Only if the training rows had names.
     dual_objective_ : float
-        Evaluated in float64, when it is asked for.
+        Computed in float64 when it is read.
     kernel_evaluations_ : int
+        Number of kernel values computed.
     history_ : list of dict
+        Entries as in `LaSVC`; `delta` is the largest violation.
     model_ : KernelModel
 
     Examples
@@ -165,7 +169,7 @@ class MulticlassSVC(OnlineClassifier):
     """
 
     _parameter_rules = RULES
-    # Of LaSVC's: pairs of classes are not a machine.
+    # Not a parameter here, unlike in LaSVC: a machine does not consist of pairs of classes.
     decision_function_shape = "ovr"
 
     def __init__(
@@ -265,7 +269,7 @@ class MulticlassSVC(OnlineClassifier):
         self.alpha_ = learner.dual_variables()
 
     def _dual(self) -> tuple[float, float]:
-        # Of two classes w_1 = -w_0, and the model has their difference.
+        # With two classes w_1 = -w_0, and the model contains the difference of the two.
         share = 0.25 if len(self.classes_) == 2 else 0.5
         half_norm = share * float(self.model_.squared_norms().sum())
         return float(self.alpha_.sum()) - half_norm, half_norm
@@ -277,10 +281,10 @@ class MulticlassSVC(OnlineClassifier):
 def judge(
     machine: Machine, targets: Targets, values: NDArray[np.float64], alpha: NDArray[np.float64]
 ) -> tuple[float, NDArray[np.float64]]:
-    """Judge rows by a machine: a `Judge` of certificates. It is one problem, in which the solver's own violations count."""
+    """Compute the loss and the violations of rows in a machine, which is one problem; this is a `Judge` of certificates."""
     margins = np.stack([-values[:, 0], values[:, 0]]) / 2 if machine.classes == 2 else np.ascontiguousarray(values.T)
     (bound,), labels = targets.bound, targets.codes
     loss = float(bound @ losses(machine, margins, labels))
-    # The scores sum to zero where they have to: the model has it so.
+    # For machines that require it, the scores of the model sum to zero already.
     found = violation(machine, alpha, margins, np.zeros(len(labels)), labels, bound, loads(machine, alpha, bound))
     return loss, found[None]

@@ -1,4 +1,4 @@
-"""Checks of constructor parameters, at fit, in scikit-learn's words."""
+"""Checks of constructor parameters at fit, with scikit-learn's error messages."""
 
 from collections.abc import Callable, Sequence
 from inspect import signature
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Rule(NamedTuple):
-    """What a parameter must be, in words and as a test."""
+    """A condition on a parameter: its description for error messages and its test."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -33,7 +33,7 @@ def integer(words: str, test: Callable[[int], bool]) -> Rule:
 
 
 def one_of(*options: str) -> Rule:
-    """Make a rule for a choice."""
+    """Make a rule for one of several strings."""
     return Rule(f"a str among {set(options)}", lambda v: isinstance(v, str) and v in options)
 
 
@@ -43,7 +43,7 @@ def flag() -> Rule:
 
 
 def either(*rules: Rule) -> Rule:
-    """Make a rule that one of several rules has to hold."""
+    """Make a rule that is satisfied if one of several rules is."""
     return Rule(" or ".join(rule.words for rule in rules), lambda v: any(rule.holds(v) for rule in rules))
 
 
@@ -51,7 +51,7 @@ NONE = Rule("None", lambda v: v is None)
 
 
 def check_parameters(estimator: Any, rules: dict[str, Rule]) -> None:
-    """Raise ValueError that names the first parameter that breaks its rule."""
+    """Raise ValueError for the first parameter that breaks its rule."""
     for name, rule in rules.items():
         value = getattr(estimator, name)
         if not rule.holds(value):
@@ -61,7 +61,7 @@ def check_parameters(estimator: Any, rules: dict[str, Rule]) -> None:
 
 
 def check_unused(estimator: Any, names: Sequence[str], setting: str) -> None:
-    """Raise ValueError that names the first parameter that has no effect with a setting and is not at its default."""
+    """Raise ValueError for the first parameter that has no effect with a setting but is not at its default."""
     defaults = signature(type(estimator).__init__).parameters
     for name in names:
         value = getattr(estimator, name)

@@ -1,4 +1,4 @@
-"""What a fit is given, validated: rows, labels by class number, weights."""
+"""The validated input of a fit: rows, class numbers and weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from dasksvm.data.sources import Labels, MemoryLabels, Source
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows and labels.
+    """Rows and labels of a training set.
 
     Attributes
     ----------
@@ -22,7 +22,7 @@ class Problem:
         Class numbers and weights.
     classes : ndarray of shape (c,)
     counts : ndarray of int64, shape (c,)
-        Rows of each class.
+        Number of rows of each class.
     """
 
     source: Source
@@ -31,7 +31,7 @@ class Problem:
     counts: NDArray[np.int64]
 
     def boxes(self, C: float, class_weight: Any) -> NDArray[np.float64]:
-        """Fold C and the weight of each class into one box a class."""
+        """Return the bound of the coefficients for each class: C times its weight."""
         if isinstance(class_weight, str) and class_weight == "balanced":
             return float(C) * np.asarray(
                 self.counts.sum() / (len(self.classes) * np.maximum(self.counts, 1.0)), np.float64
@@ -40,17 +40,17 @@ class Problem:
 
 
 def boxes_of(classes: NDArray[Any], C: float, class_weight: Mapping[Any, float] | None) -> NDArray[np.float64]:
-    """Fold C and the weight of each class into one box a class."""
+    """Return the bound of the coefficients for each class: C times its weight."""
     if class_weight is None:
         return np.full(len(classes), float(C))
     if not isinstance(class_weight, Mapping):
         raise ValueError(f"class_weight must be a dict, 'balanced' or None. Got {class_weight!r} instead.")
-    # scikit-learn's `compute_class_weight` takes the label "1" for the number 1.
+    # scikit-learn's `compute_class_weight` is not used here because it takes the label "1" for the number 1.
     known = classes.tolist()
     missing = [label for label in known if label not in class_weight]
-    strange = [label for label in class_weight if label not in known]
-    if missing and strange:
-        raise ValueError(f"The classes {missing!r} are not in class_weight, which has {strange!r}.")
+    unknown = [label for label in class_weight if label not in known]
+    if missing and unknown:
+        raise ValueError(f"The classes {missing!r} are not in class_weight, which has {unknown!r}.")
     weights = np.array([class_weight.get(label, 1.0) for label in known], np.float64)
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
         raise ValueError(f"class_weight must be finite and not negative. Got {class_weight!r} instead.")
@@ -58,7 +58,7 @@ def boxes_of(classes: NDArray[Any], C: float, class_weight: Mapping[Any, float] 
 
 
 def in_memory(source: Source, y: NDArray[Any], classes: NDArray[Any], sample_weight: Any) -> Problem:
-    """Make a problem of labels and weights that are in memory."""
+    """Make a problem from labels and weights in memory."""
     if len(y) != sum(source.chunks):
         raise ValueError(f"X has {sum(source.chunks)} rows, but y has {len(y)}.")
     codes = np.searchsorted(classes, y)

@@ -39,16 +39,17 @@ RULES: dict[str, Rule] = {
 
 
 class SMOSVC(LearnedClassifier):
-    """Support vector classifier at the optimum: decomposition by second order or maximum gain (paper 4).
+    """Support vector classifier trained to the optimum by decomposition (paper 4).
 
-    The problem restricted to the examples in play is solved in blocks whose kernel rows come as tiles; looks at the whole set,
-    chunk by chunk, bring in who violates. So X need not fit in memory, and the last look says of every example that it is at
-    rest. Several classes make a problem for each, against the rest, or for each pair, over one set of kernel rows.
+    The problem is solved for the examples in the expansion, in blocks whose kernel rows are computed as tiles. Scans of the whole
+    training set, chunk by chunk, find violating examples and add them. X need not fit in memory, and the last scan confirms
+    that no example violates. With more than two classes there is one problem for each class against the rest, or one for
+    each pair of classes; they share the kernel rows.
 
     Parameters
     ----------
     C : float, default=1.0
-        Bound of the coefficients.
+        Penalty of errors: upper bound of the coefficients.
     kernel : {"linear", "poly", "rbf", "sigmoid"}, default="rbf"
     gamma : {"scale", "auto"} or float, default="scale"
         γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · X.var()), "auto" 1 / n_features.
@@ -57,31 +58,33 @@ class SMOSVC(LearnedClassifier):
     coef0 : float, default=0.0
         Constant of poly and sigmoid.
     tol : float, default=1e-3
-        The largest violation of the optimum that is left in the whole training set.
+        The largest violation of the optimality conditions that may remain in the whole training set.
     working_set : {"second-order", "mvp", "mg", "hmg"}, default="second-order"
-        How a pair is chosen within the working set: by the largest gain with the largest gradient (LIBSVM 2.8), the most
-        violating pair, maximum gain with one of the pair before (paper 4, section 2.3), or the hybrid of the last two (section
-        2.4).
+        How a pair is chosen within the working set. "second-order": the example with the largest gradient and the one that gives
+        the largest gain with it (LIBSVM 2.8). "mvp": the most violating pair. "mg": the pair with the largest gain that has an
+        example in common with the previous pair (paper 4, section 2.3). "hmg": a hybrid of the last two (section 2.4).
     stop : {"kkt", "gain"}, default="kkt"
-        Where no pair violates by more than `tol`, or, in pairs by "mg" and "hmg", where the step of largest gain is shorter.
+        When to stop: "kkt", when no pair violates by more than `tol`; "gain", for pairs chosen by "mg" or "hmg", when the step
+        with the largest gain is shorter than `tol`.
     shrinking : bool, default=True
-        Whether to leave out, for a while, examples that seem to stay at their bound.
+        Whether to leave out temporarily the examples that seem to stay at their bound.
     working_set_size : int, default=None
-        2 for the pairs of the paper, else of a block of examples whose rows come as a tile; None for 1,024.
+        2 for pairs of examples, as in the paper; otherwise the size of a block of examples, whose kernel rows are computed as a
+        tile. None means 1,024.
     max_iter : int, default=-1
-        Steps at most; -1 for no limit.
+        Largest number of steps; -1 for no limit.
     max_time : float, default=None
-        End after so many seconds.
+        Stop after this many seconds.
     class_weight : dict or "balanced", default=None
-        Weights of the classes; they multiply C.
+        Weights of the classes, which multiply C.
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
-        Of more than two classes: each against the rest, or the pairs of them, which vote.
+        With more than two classes, train each class against the rest ("ovr"), or all pairs of classes, which vote ("ovo").
     cache_size : float, default=1000
-        Megabytes for kernel rows.
+        Memory for kernel rows, in megabytes.
     dtype : {"float32", "float64"}, default="float32"
         Precision of kernel values; coefficients and gradients are always float64.
     random_state : int, RandomState or None, default=None
-        Decides the order of the examples.
+        Seed for the order of the examples.
     verbose : int, default=0
         Show progress on standard error.
     client : distributed.Client or str, default=None
@@ -94,10 +97,12 @@ class SMOSVC(LearnedClassifier):
     model_, dual_objective_
         As in `LaSVC`.
     n_iter_ : int
-        Steps, over all problems.
+        Number of steps of all problems together.
     kernel_evaluations_ : int
+        Number of kernel values computed.
     history_ : list of dict
-        Examples met, members, δ, the dual, steps, seconds and kernel values, on the way.
+        Entries during the run: the examples seen, the size of the expansion (`support_vectors`), the uncertainty of the bias
+        (`delta`), the dual objective, the steps, the time in seconds and the number of kernel values.
 
     Examples
     --------
@@ -163,19 +168,19 @@ class SMOSVC(LearnedClassifier):
         X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
             Dask arrays are computed chunk by chunk; their chunks are visited in random order.
         y : array of shape (n,)
-            Labels of any type that sorts; None for a data set, which has its own.
+            Labels of any type that can be sorted. Must be None for a data set, which has its own labels.
         sample_weight : array of shape (n,), optional
-            Multiplies C.
+            Weights of the examples, which multiply C.
         start : estimator, optional
-            Trained on the same rows in the same order, with any kernel and C: an estimator of this package with the same classes
-            and problems, this one too, or of two classes an `SVC` of scikit-learn. What of its coefficients does not fit into the
-            boxes is cut off, and the larger side is scaled down until they add up to 0. The optimum is the same; one that is near
-            is reached sooner.
+            A model trained on the same rows in the same order, with any kernel and C: an estimator of this package with the same
+            classes and problems, which may be this one, or scikit-learn's `SVC`. Its coefficients are clipped to the
+            bounds, and the positive or the negative ones are scaled down so that their sum is 0. The optimum does not depend on
+            it, but is reached sooner from a model that is close to it.
 
         Returns
         -------
         self
-            The estimator. A fit that fails or is interrupted leaves it unfitted.
+            The estimator. If the fit fails or is interrupted, the estimator is unfitted.
         """
         try:
             known = None if start is None else Start.of(start)
@@ -197,16 +202,21 @@ class SMOSVC(LearnedClassifier):
         assert isinstance(learner, BatchLearner)
         violation = violation_of(learner)
         if learner.stuck:
-            return f"is stuck: working_set={self.working_set!r} finds no gain, though {violation}; 'hmg' would."
+            return (
+                f"is stuck: working_set={self.working_set!r} finds no pair with a gain, although {violation}; "
+                "working_set='hmg' would find one."
+            )
         if self.max_iter != -1 and learner.ended_early():
-            return f"ended after max_iter={self.max_iter} steps; {violation}."
+            return f"stopped after max_iter={self.max_iter} steps; {violation}."
         if self.stop == "gain":
-            return f"ended where steps are shorter than tol={self.tol}; {violation}."
+            return f"stopped because the steps became shorter than tol={self.tol}; {violation}."
         return self._missed(learner)
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         if self.stop != "kkt" and self.working_set_size != PAIR:
-            raise ValueError(f"stop={self.stop!r} needs working_set_size=2: blocks end where no pair violates.")
+            raise ValueError(
+                f"stop={self.stop!r} needs working_set_size=2: with larger blocks, training ends when no pair violates."
+            )
         rules = DecompositionRules(
             selection=self.working_set,
             stop=self.stop,

@@ -1,4 +1,4 @@
-"""Where a batch solver begins: the coefficients of a model of the same rows, made feasible."""
+"""Starting point of a batch solver: the coefficients of a model trained on the same rows, made feasible."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,7 +14,7 @@ from dasksvm.model.scikit_learn import coefficients_of
 from dasksvm.solver.kernels.features import Ints
 
 Values = NDArray[np.float64]
-# Sums of the two sides that differ by a smaller share are equal but for rounding.
+# The sums of positive and negative coefficients are taken as equal if they differ by a smaller share: that is rounding.
 EQUAL = 1e-12
 
 
@@ -25,11 +25,11 @@ class Start:
     Attributes
     ----------
     rows : ndarray of int64, shape (S,)
-        Numbers of its support vectors for the user.
+        Row numbers of its support vectors, as in `support_`.
     alpha : ndarray of float64, shape (P, S)
     classes : ndarray of shape (c,)
     pairwise : bool
-        Whether its problems are the pairs of classes.
+        Whether there is a problem for each pair of classes.
     """
 
     rows: Ints
@@ -39,7 +39,7 @@ class Start:
 
     @classmethod
     def of(cls, estimator: Any) -> Self:
-        """Take the coefficients of an estimator of this package, or of scikit-learn's SVC, whose several classes are pairs."""
+        """Take the coefficients of an estimator of this package or of scikit-learn's SVC, which trains pairs of classes."""
         if not isinstance(estimator, (LearnedClassifier, SVC)):
             raise ValueError(
                 f"start must be a fitted estimator of dasksvm or scikit-learn's SVC. Got {type(estimator).__name__} instead."
@@ -52,16 +52,16 @@ class Start:
         return cls(rows, alpha, estimator.classes_, pairwise)
 
     def place(self, examples: Examples, classes: NDArray[Any], pairwise: bool) -> tuple[Ints, Values]:
-        """Give the examples that have coefficients, and these, made feasible, shape (P, m).
+        """Return the ids of the examples with coefficients, and these coefficients, made feasible, shape (P, m).
 
         Parameters
         ----------
         examples : Examples
-            Of the run that is to begin.
+            The examples of the run.
         classes : ndarray of shape (c,)
-            Its classes.
+            The classes of the run.
         pairwise : bool
-            Whether its problems are the pairs of them.
+            Whether the run has a problem for each pair of classes.
         """
         if not np.array_equal(self.classes, classes):
             raise ValueError(f"start has the classes {self.classes!r}, expected {classes!r}.")
@@ -74,7 +74,7 @@ class Start:
         ids = _ids(examples.source, self.rows)
         if len(ids) and not 0 <= ids.min() <= ids.max() < sum(examples.source.chunks):
             raise ValueError(
-                "start has support vectors that are no rows of X: it must have been trained on the same rows."
+                "start has support vectors that are not rows of X: it must have been trained on the same rows."
             )
         ids = ids + examples.base
         _, sign, bound = examples.targets(ids)
@@ -84,17 +84,17 @@ class Start:
 
 
 def _ids(source: Source, rows: Ints) -> Ints:
-    """Give the places in a source of rows with the numbers that they have for the user; -1 where there is none."""
+    """Return the places in a source of rows that are numbered as in `support_`; -1 if there is no such row."""
     return source.data.ids_of(rows) if isinstance(source, DatasetSource) else rows
 
 
 def feasible(alpha: Values, sign: Values, bound: Values) -> Values:
-    """Bring coefficients into their boxes, and their sums to 0 by scaling down the larger side.
+    """Clip coefficients to their bounds and make each sum 0 by scaling down the positive or the negative ones.
 
     Parameters
     ----------
     alpha : ndarray of float64, shape (P, m)
-        With the sign of the label; those of the wrong sign become 0.
+        Coefficients with the sign of the label; those with the wrong sign become 0.
     sign, bound : ndarray of float64, shape (P, m)
         Labels and C_i.
     """

@@ -1,4 +1,4 @@
-"""Training as a job that outlives its client."""
+"""The function `submit`, which trains as a job that continues after its client has gone."""
 
 import logging
 import tempfile
@@ -30,26 +30,27 @@ def submit(
     resume: bool = False,
     name: str | None = None,
 ) -> "Job":
-    """Train an estimator on a data set as a job: it goes on when this process ends.
+    """Train an estimator on a data set as a job, which continues after this process has ended.
 
-    A driver whose worker is lost begins again on another one: with a checkpoint from the newest snapshot, else from the start.
+    If the worker that runs the job is lost, another one starts it again: from the newest snapshot if there is a checkpoint,
+    otherwise from the beginning.
 
     Parameters
     ----------
     data : Dataset or its path
-        Which the workers must see there.
+        The workers must be able to open it under this path.
     estimator : estimator of this package
-        Left as it is.
+        It is not changed.
     client : distributed.Client or str, optional
-        Of the cluster, or its scheduler's address; the estimator's or the current one if not given.
+        Client of the cluster, or the address of its scheduler. If not given, the estimator's client or the current one.
     checkpoint : str or Path, optional
-        Folder for snapshots, as for `train`, on storage that the workers share. The finished model is written there too, as
+        Folder for snapshots, as for `train`, on storage that the workers share. The finished model is also written there, as
         `<id>.model`.
     every : float, optional
     resume : bool, default=False
         As for `train`.
     name : str, optional
-        The id begins with it: letters, digits, - and _.
+        First part of the job's id: letters, digits, - and _.
 
     Returns
     -------
@@ -57,7 +58,8 @@ def submit(
     """
     if not isinstance(data, Dataset | str | Path):
         raise TypeError(
-            f"a job needs a Dataset or its path, for the workers to open; Dataset.create writes one. Got {type(data).__name__}."
+            "a job needs a Dataset or its path, which the workers can open; Dataset.create writes one. "
+            f"Got {type(data).__name__} instead."
         )
     check_checkpoint(checkpoint, every, resume)
     check_parameters(estimator, estimator._parameter_rules)
@@ -81,7 +83,7 @@ def submit(
 def _train(
     path: str, estimator: LearnedClassifier, folder: str | None, every: float | None, resume: bool, driver: "Driver"
 ) -> tuple[bytes, bool]:
-    """Train in a job's driver: give the bytes of the model's file, and whether a budget ended the run."""
+    """Train in a job's driver; return the content of the model file and whether a budget ended the run."""
     kept = None if folder is None else Path(folder, f"{driver.id}.model")
     if driver.outcome is not None and kept is not None and kept.is_file():
         return kept.read_bytes(), driver.outcome == "stopped"
@@ -98,7 +100,9 @@ def _train(
         try:
             run.model.save(kept)
         except OSError as error:
-            logger.warning("the model of the job %s is not in its folder too: %s", driver.id, error)
+            logger.warning(
+                "the model of the job %s could not be written to its checkpoint folder: %s", driver.id, error
+            )
     return content, run.stopped
 
 

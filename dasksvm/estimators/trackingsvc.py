@@ -15,8 +15,9 @@ from dasksvm.solver.lasvm.steps import Rules
 from dasksvm.solver.registry import look_up
 from dasksvm.solver.unbiased.tracking_steps import TrackingRules
 
-# Whether members with a coefficient alone have a gradient; whether all examples are taken in before the first step.
+# Values of `gradients`: whether only members with a coefficient have a gradient.
 GRADIENTS = {"all": False, "support": True}
+# Values of `solver`: whether all examples are added before the first step.
 SOLVERS = {"online": False, "batch": True}
 OTHERS = ("tol", "reprocess", "delta_max", "second_order", "finish")
 RULES: dict[str, Rule] = {
@@ -32,16 +33,16 @@ RULES: dict[str, Rule] = {
 
 
 class TrackingSVC(OnlineClassifier):
-    """Support vector classifier that tracks the optimum of what it has seen, by coordinate steps at random (paper 3).
+    """Support vector classifier that tracks the optimum of the examples seen so far by random coordinate steps (paper 3).
 
-    There is no bias. After each example so many coefficients are picked at random, and each is moved to its optimum. On average
-    over a pass the model stays within a tolerance of the optimum of all examples seen, which more steps make smaller, whatever
-    the order in which they come.
+    There is no bias. After each example, `steps` coefficients are picked at random and each is moved to its optimum. On average
+    over a pass, the model stays within a tolerance of the optimum of all examples seen, for any order of the examples; more
+    steps make the tolerance smaller.
 
     Parameters
     ----------
     C : float, default=1.0
-        Bound of the coefficients.
+        Penalty of errors: upper bound of the coefficients.
     kernel : {"linear", "poly", "rbf", "sigmoid"}, default="rbf"
     gamma : {"scale", "auto"} or float, default="scale"
         γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · X.var()), "auto" 1 / n_features.
@@ -50,37 +51,38 @@ class TrackingSVC(OnlineClassifier):
     coef0 : float, default=0.0
         Constant of poly and sigmoid.
     steps : int, default=10
-        K, the picks after each example.
+        K, the number of random picks after each example.
     process : bool, default=True
-        Whether a step in the new example comes first (algorithm 2), or not (algorithm 1).
+        Whether the new example itself gets a step first (algorithm 2) or not (algorithm 1).
     average : bool, default=True
-        Whether the model is the mean of the last example's K iterates, for which the theorems are, or the last one.
+        Whether the model is the mean of the last example's K iterates, which the theorems are about, or the last iterate.
     gradients : {"all", "support"}, default="support"
-        "all" keeps every example with its gradient, as the theorems have it: it takes as many kernel rows as there are examples.
-        "support" keeps those with a coefficient; picks of others are passed over (sections 5.1 and 5.2). It needs `process`.
+        "all" keeps every example with its gradient, as the theorems require; this takes as many kernel rows as there are
+        examples. "support" keeps only examples with a coefficient and skips picks of others (sections 5.1 and 5.2); it requires
+        `process=True`.
     solver : {"online", "batch"}, default="online"
-        "batch" takes all examples in before the first pick, and then makes K picks for each (section 6.3). It keeps all
-        gradients, and gives the last iterate: other values of `process`, `average` and `gradients` than the defaults are refused.
+        "batch" adds all examples before the first pick, and then makes K picks for each example (section 6.3). It keeps all
+        gradients and returns the last iterate; `process`, `average` and `gradients` must have their default values.
     selection : {"random", "gradient", "active", "autoactive"}, default="random"
-        The teacher, as in `LaSVC`; of the batch solver "random" only.
+        How the next example is chosen, as in `LaSVC`; the batch solver accepts "random" only.
     candidates : int, default=50
-        Examples that one is chosen from.
+        Number of random examples from which the next one is chosen.
     epochs : int, default=1
         Passes over the data.
     max_examples, max_support : int, default=None
-        End after so many examples, or, online, when a problem has so many support vectors.
+        Stop after this many examples or, with the online solver, when a problem has this many support vectors.
     max_time : float, default=None
-        End after so many seconds; the batch solver takes in no more examples then.
+        Stop after this many seconds; the batch solver then adds no more examples.
     class_weight : dict or "balanced", default=None
-        Weights of the classes; they multiply C.
+        Weights of the classes, which multiply C.
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
-        Of more than two classes: each against the rest, or the pairs of them, which vote.
+        With more than two classes, train each class against the rest ("ovr"), or all pairs of classes, which vote ("ovo").
     cache_size : float, default=1000
-        Megabytes for kernel rows.
+        Memory for kernel rows, in megabytes.
     dtype : {"float32", "float64"}, default="float32"
         Precision of kernel values; coefficients and gradients are always float64.
     random_state : int, RandomState or None, default=None
-        Decides the order of the examples and the picks. The same seed gives the same model.
+        Seed for the order of the examples and the picks. The same seed gives the same model.
     verbose : int, default=0
         Show progress on standard error.
     client : distributed.Client or str, default=None
@@ -89,17 +91,20 @@ class TrackingSVC(OnlineClassifier):
     Attributes
     ----------
     classes_, support_, support_vectors_, n_support_, dual_coef_, n_iter_, n_features_in_, dual_objective_, model_
-        As in `LaSVC`; n_iter_ counts the picks that moved something.
+        As in `LaSVC`; `n_iter_` counts the picks that changed a coefficient.
     feature_names_in_
         As in `LaSVC`.
     intercept_ : ndarray of shape (P,)
-        0.
+        Zero.
     kernel_evaluations_ : int
+        Number of kernel values computed.
     history_ : list of dict
-        What was seen, the members, the dual of the last iterate, seconds and kernel values, after every batch. `gap` is primal
-        minus dual of the last iterate, divided by C t (in general by Σ C_i), and `mean_gap` its mean over the examples so far,
-        each after its steps: over all t examples with `gradients="all"`, of the members alone with "support". With "all", the rbf
-        kernel and one C for all, `bound` is what theorem 2 or 3 bounds the mean by, with the present dual.
+        An entry for each batch: the examples seen, the size of the expansion (`support_vectors`), the dual objective of the last
+        iterate, the time in seconds and the number of kernel values. `gap` is the primal minus the dual objective of the last
+        iterate, divided by C t (in general by Σ C_i), and `mean_gap` is its mean over the examples so far, each measured after
+        its steps. With `gradients="all"` the gap is that of all t examples, with "support" that of the expansion only. With
+        "all", the rbf kernel and the same C for all examples, `bound` is the bound of the mean gap by theorem 2 or 3, with the
+        current dual objective.
 
     Examples
     --------
@@ -173,11 +178,11 @@ class TrackingSVC(OnlineClassifier):
         if batch:
             check_unused(self, ("process", "average", "gradients"), f"solver={self.solver!r}")
         if support and not (self.process or batch):
-            raise ValueError("gradients 'support' needs process=True: an example would never get a coefficient.")
-        if batch and self.selection != RANDOM:
             raise ValueError(
-                f"selection {self.selection!r} is for solver 'online' only: 'batch' takes all examples in."
+                "gradients 'support' needs process=True: otherwise no example would ever get a coefficient."
             )
+        if batch and self.selection != RANDOM:
+            raise ValueError(f"selection {self.selection!r} is for solver 'online' only: 'batch' adds all examples.")
         rules = TrackingRules(int(self.steps), bool(self.process), support, bool(self.average), batch)
         return Settings(
             rules=Rules(0.0, 1, np.inf, False, limit(self.max_support)),

@@ -1,4 +1,4 @@
-"""Training as a call: what came out, and where the time went."""
+"""The function `train`, which returns the model, the fitted estimator and the timings of a run."""
 
 import json
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ from dasksvm.training.timings import Timings
 
 @dataclass(frozen=True)
 class Run:
-    """What a training leaves.
+    """The result of a training.
 
     Attributes
     ----------
     model : KernelModel
     estimator : estimator
-        Fitted.
+        The fitted estimator.
     history : list of dict
-        As `history_` of the estimator.
+        The estimator's `history_`.
     timings : Timings
-        Where the time went.
+        The time spent in each part of the run.
     stopped : bool
-        Whether a budget or a callback ended the run before it was done.
+        Whether a budget or a callback ended the run early.
     """
 
     model: KernelModel
@@ -60,21 +60,22 @@ def train(
     ----------
     data : Dataset, its path, or a pair (X, y)
     estimator : estimator of this package
-        Left as it is: a clone is fitted.
+        It is not changed: a clone is fitted.
     client : distributed.Client or str, optional
-        As the estimator's parameter; the estimator's own if not given.
+        Replaces the estimator's parameter `client`.
     checkpoint : str or Path, optional
-        Folder for snapshots of the run, the newest three; on a cluster on storage that its workers share. A coordinator that
-        is lost goes on from there.
+        Folder for snapshots of the run, of which the newest three are kept. On a cluster it must be on storage that the workers
+        share. If the coordinator is lost, the run continues from the newest snapshot.
     every : float, optional
-        Seconds from one snapshot to the next, whatever share of the time they take. If not given, `dasksvm.snapshot-every`, or
-        more where they would take over 2 % of the time (`dasksvm.snapshot-share`), but at most `dasksvm.snapshot-wait`.
+        Seconds between snapshots. If not given, `dasksvm.snapshot-every`, or more if snapshots would take over 2 % of the time
+        (`dasksvm.snapshot-share`), but at most `dasksvm.snapshot-wait`.
     resume : bool, default=False
-        Whether to go on from the newest snapshot in the folder, on whatever number of workers, if there is one: the model is
-        that of a run that was never interrupted. A run that `max_time` or a callback ended goes on from there. If False, there
-        must be none.
+        Whether to continue from the newest snapshot in the folder, if there is one, on any number of workers. The model is the
+        same as that of a run without interruption. A run that was ended by `max_time` or a callback continues where it
+        ended. If False, the folder must not contain snapshots.
     callbacks : sequence of callables
-        Called with the progress and the seconds since the start after every batch; one that returns True ends the run early.
+        Each is called after every batch with the progress and the seconds since the start; it can return True to end the run
+        early.
 
     Returns
     -------
@@ -89,7 +90,7 @@ def train(
 
 
 def check_checkpoint(checkpoint: str | Path | None, every: float | None, resume: bool) -> None:
-    """Raise ValueError where these cannot say how a run is kept."""
+    """Raise ValueError if these options for snapshots do not go together."""
     if checkpoint is None and (resume or every is not None):
         raise ValueError("resume and every need a checkpoint, the folder of the snapshots.")
     if checkpoint is not None:
@@ -101,13 +102,13 @@ def _kept(
 ) -> Checkpoint:
     run = defined_by(settings, examples)
     if isinstance(examples.source, DatasetSource) and examples.source.data.names is not None:
-        # Columns that stand in another order are other data.
+        # Columns in another order are different data.
         run["feature_names"] = f"{crc32(json.dumps(examples.source.data.names).encode()):08x}"
     return Checkpoint(folder, _pace(every), resume, run, seeded)
 
 
 def _pace(every: float | None) -> Pace:
-    """How often snapshots are written: as the user says, or as the configuration does."""
+    """Return how often snapshots are written, as given by the user or else by the configuration."""
     if every is not None:
         return Pace(float(every))
     share = float(config.get("snapshot-share"))

@@ -1,4 +1,4 @@
-"""KernelModel: a trained expansion, frozen; what prediction needs and nothing else."""
+"""KernelModel: a trained model with what prediction needs and nothing else."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,31 +26,32 @@ from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.registry import look_up
 
 CHUNK_ROWS = 1000
-# Fewer multiplications than this are done before a second thread has started.
+# With fewer multiplications than this, one thread is done before a second one has started.
 SMALL = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
 class KernelModel:
-    """Decision functions of P problems over one set of support vectors.
+    """The decision functions of P problems, which share one set of support vectors.
 
     Attributes
     ----------
     kernel : Kernel
     support_vectors : ndarray or csr_matrix of shape (S, d)
-        In the units of the data.
+        In the units of the data, before scaling.
     coefficients : ndarray of shape (P, S)
-        α, with the sign of the label.
+        α with the sign of the label.
     intercepts : ndarray of shape (P,)
     classes : ndarray of shape (c,)
     scaling : Scaling, optional
-        The map from the units of the data to those of the kernel.
+        The scaling of the features, which is applied before the kernel.
     pairwise : bool
-        Of more than two classes: whether the problems are the pairs of them, in lexicographic order, and not one a class.
+        With more than two classes, whether there is a problem for each pair of classes, in lexicographic order, or one for each
+        class.
     feature_names : tuple of str, optional
-        Of the columns of the training rows, where they had names. Dataframes and data sets whose columns have the same names
-        in another order are matched by name, and those with other names are refused; arrays have no names, and only their
-        number of features is checked.
+        Names of the columns of the training rows, if they had names. Dataframes and data sets whose columns have the same names
+        in another order are matched by name; other names raise an error. Arrays have no names, and only their number of
+        features is checked.
     """
 
     kernel: Kernel
@@ -68,14 +69,14 @@ class KernelModel:
         return int(self.support_vectors.shape[1])
 
     def deciders(self) -> list[str]:
-        """Name what a positive decision value of each problem speaks for."""
+        """Describe what a positive decision value means in each problem."""
         names = [str(label) for label in self.classes]
         if self.pairwise:
             return [f"{names[a]} not {names[b]}" for a, b in zip(*np.triu_indices(len(names), 1), strict=True)]
         return names[1:] if len(names) == 2 else names
 
     def decision_function(self, X: Any) -> Any:
-        """Compute Σ α K(x, s) + b, in the precision of X: float32 tiles for float32 or small integers.
+        """Compute Σ α K(x, s) + b; kernel values are float32 if X has float32 or small integers, otherwise float64.
 
         Parameters
         ----------
@@ -93,7 +94,7 @@ class KernelModel:
         return self._decide(X, threads())
 
     def predict(self, X: Any) -> Any:
-        """Predict the class of each row: of the largest decision value, or, with `pairwise`, of the most votes.
+        """Predict the class of each row: the one with the largest decision value or, with `pairwise`, the most votes.
 
         Parameters
         ----------
@@ -110,13 +111,13 @@ class KernelModel:
         return self.classes[self.codes(self.decision_function(X))]
 
     def codes(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Give the numbers of the classes that decision values of shape (n, P) stand for."""
+        """Return the class numbers that decision values of shape (n, P) predict."""
         count = len(self.classes)
         if count == 2:
             return (values[:, 0] > 0).astype(np.intp)
         if self.pairwise:
             first, second = np.triu_indices(count, 1)
-            # Sums of decision values, within (-1/2, 1/2), decide between equal votes.
+            # Sums of decision values, mapped to (-1/2, 1/2), break ties between votes.
             sums = np.clip(values, -1e6, 1e6) @ (np.eye(count)[first] - np.eye(count)[second])
             wins = (values > 0) @ np.eye(count)[first] + (values <= 0) @ np.eye(count)[second]
             values = wins + sums / (2.0 * (np.abs(sums) + 1.0))
@@ -124,7 +125,7 @@ class KernelModel:
         return best
 
     def _rows(self, X: Any) -> Any:
-        """Give the rows of a data set or a dataframe as an array, lazy where they are, with the columns as the model has them."""
+        """Return the rows of a data set or dataframe as an array with the model's order of columns; lazy for lazy input."""
         if isinstance(X, Dataset):
             return X.with_features(self.feature_names).as_dask()[0]
         if not hasattr(X, "columns"):
@@ -146,7 +147,7 @@ class KernelModel:
         return X.map_blocks(function, model, dtype=dtype, meta=meta, token=f"dasksvm-{function.__name__[1:]}", **wide)
 
     def _check_width(self, X: Any) -> None:
-        """Refuse other rows: where they are sparse, kernels read by the numbers of the features, without looking."""
+        """Raise ValueError for another number of features; sparse kernels use feature numbers without a bounds check."""
         if X.ndim != 2 or X.shape[1] != self.width:
             found = f"{X.shape[1]} features" if X.ndim == 2 else f"{X.ndim} dimensions"
             raise ValueError(f"X has {found}, but the model is expecting {self.width} features as input.")
@@ -176,7 +177,7 @@ class KernelModel:
         return decided
 
     def _members(self, dtype: np.dtype[Any], sparse: bool) -> Features:
-        """The support vectors as features, kept for the next block."""
+        """Return the support vectors as features, which are kept for the next block."""
         if (dtype, sparse) not in self._kept:
             self._kept[dtype, sparse] = as_features(self.support_vectors, dtype, *self._map, sparse)
         return self._kept[dtype, sparse]
@@ -186,7 +187,7 @@ class KernelModel:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle what the model is, not what it keeps."""
+        """Pickle the fields of the model, without the cached features."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def _sparse_tiles(self, X: Any) -> bool:
@@ -194,9 +195,9 @@ class KernelModel:
 
     @cached_property
     def _map(self) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
-        """What rows go through: the scaling, and a shift of the mean to 0 against cancellation, in dense rows.
+        """The shift and the factor that are applied to rows: the scaling, or for dense rows a shift of the mean to 0.
 
-        The shift is only for kernels whose values it does not change.
+        The shift of the mean avoids cancellation. It is used only with kernels whose values it does not change.
         """
         shift, factor = (None, None) if self.scaling is None else (self.scaling.offset, self.scaling.factor)
         if (
@@ -208,38 +209,38 @@ class KernelModel:
         return shift, factor
 
     def save(self, path: str | Path) -> None:
-        """Write the model to a file, which `dasksvm.load` reads."""
+        """Write the model to a file that `dasksvm.load` reads."""
         look_up(FORMATS, "model format", "native").write(self, path)
 
     def to_libsvm(self, path: str | Path) -> None:
         """Write the model as text that LIBSVM's `svm-predict` reads, with 17 digits.
 
-        Labels have to be integers, and more than two classes pairs of them (`decision_function_shape="ovo"`). A scaling is made
-        part of the support vectors, the intercepts or γ, where the kernel allows that without loss. The decision values are the
-        same; so are the labels, unless several classes have the most votes: LIBSVM takes the first of them, a KernelModel
-        that with the largest sum of decision values.
+        Labels must be integers, and more than two classes must be trained as pairs (`decision_function_shape="ovo"`). A scaling
+        is included in the support vectors, the intercepts or γ if the kernel allows this without loss. The decision values are
+        the same, and so are the predicted labels, except for ties: if several classes have the most votes, LIBSVM takes the first
+        of them, a KernelModel the one with the largest sum of decision values.
 
         Raises
         ------
         ValueError
-            If LIBSVM's format cannot say it.
+            If LIBSVM's format cannot represent the model.
         """
         look_up(FORMATS, "model format", "libsvm").write(self, path)
 
     @classmethod
     def from_libsvm(cls, path: str | Path, features: int | None = None) -> "KernelModel":
-        """Read a classifier that LIBSVM has written; what it says of probabilities is left out.
+        """Read a classifier that LIBSVM has written, without its probability estimates.
 
         Parameters
         ----------
         path : str or Path
         features : int, optional
-            Their number, which is not in the file; by default the largest that some support vector has.
+            Number of features, which the file does not contain. By default the largest feature number of a support vector.
 
         Raises
         ------
         ValueError
-            If the file is damaged, or a model of another kind; it says which line.
+            If the file is damaged or contains a model of another type; the message names the line.
         """
         model: KernelModel = look_up(FORMATS, "model format", "libsvm").read(path, features)
         return model
@@ -250,15 +251,16 @@ class KernelModel:
         Returns
         -------
         SVC, OneVsRestClassifier or Pipeline
-            An SVC of two classes or of pairs of them; a OneVsRestClassifier of SVCs where each class is against the rest, as in
-            the machines; with a scaling a Pipeline of a StandardScaler and one of these. An SVC breaks ties of votes as LIBSVM
-            does; `set_params(decision_function_shape="ovr", break_ties=True)` lets it do so as a KernelModel.
+            An SVC for two classes or pairs of classes; a OneVsRestClassifier of SVCs if there is one problem for each class,
+            which includes the multi-class machines; with a scaling, a Pipeline of a StandardScaler and one of these. An SVC
+            breaks ties between votes as LIBSVM does; after `set_params(decision_function_shape="ovr", break_ties=True)` it
+            breaks them as a KernelModel does.
         """
         return look_up(FORMATS, "model format", "sklearn").write(self)
 
     @classmethod
     def from_sklearn(cls, estimator: Any) -> "KernelModel":
-        """Make a model of a fitted estimator of scikit-learn.
+        """Make a model from a fitted estimator of scikit-learn.
 
         Parameters
         ----------
@@ -270,17 +272,17 @@ class KernelModel:
         return model
 
     def squared_norms(self) -> NDArray[np.float64]:
-        """|w|² = α'Kα of each problem, in float64."""
+        """Compute |w|² = α'Kα of each problem, in float64."""
         norms: NDArray[np.float64] = np.einsum("ps,ps->p", self.coefficients, self._products())
         return norms
 
     def dual_objectives(self) -> NDArray[np.float64]:
-        """W(α) = Σ α y - ½ α'Kα of each problem (paper 1, equation 4), in float64."""
+        """Compute W(α) = Σ α y - ½ α'Kα of each problem (paper 1, equation 4), in float64."""
         linear: NDArray[np.float64] = np.abs(self.coefficients).sum(axis=1)
         return linear - 0.5 * self.squared_norms()
 
     def _products(self) -> NDArray[np.float64]:
-        """Σ α K of the support vectors in every problem, in one pass over their kernel values."""
+        """Compute Σ α K for each support vector and problem, in one pass over the kernel values."""
         vectors = self.support_vectors
         members = self._members(np.dtype(np.float64), self._sparse_tiles(vectors))
         out = np.empty(self.coefficients.shape)
@@ -301,7 +303,7 @@ def _checked(block: Any) -> Any:
 
 
 def _decide(block: Any, model: KernelModel) -> NDArray[np.float64]:
-    """Of a block of a Dask array: one thread, for blocks run side by side."""
+    """Compute the decision values of a block of a Dask array, in one thread since blocks run in parallel."""
     return model._decide(_checked(block), 1)
 
 

@@ -1,4 +1,4 @@
-"""A KernelModel as a text file of LIBSVM, and back."""
+"""Write a KernelModel as a LIBSVM text file, and read such files."""
 
 import math
 from array import array
@@ -26,26 +26,26 @@ from dasksvm.solver.registry import look_up
 
 NAMES = {"linear": "linear", "poly": "polynomial", "rbf": "rbf", "sigmoid": "sigmoid"}
 LARGEST = MOST_FEATURES
-# A few bytes of text say something of each pair of classes for each support vector.
+# Bounds the memory that a small malicious file can claim: there are coefficients for each pair of classes and support vector.
 MOST_CLASSES = 256
-# From this share of non-zeros on, rows of a file are made dense.
+# With at least this share of non-zeros, support vectors from a file are made dense.
 DENSE_SHARE = 0.25
-# Lines of the header, each at most once; those that are ignored say nothing that a KernelModel has.
+# Keys of the header, each allowed at most once. A KernelModel has no use for those that are ignored.
 HEADER = {"svm_type", "kernel_type", "degree", "gamma", "coef0", "nr_class", "total_sv", "rho", "label", "nr_sv"}
 IGNORED = {"probA", "probB", "prob_density_marks"}
 
 
 def write(model: KernelModel, path: str | Path) -> None:
-    """Write a model as `svm-predict` reads it; what was there is replaced when all is written."""
+    """Write a model in the format of `svm-predict`; an existing file is replaced when all is written."""
     if len(model.classes) > 2 and not model.pairwise:
         raise ValueError(
-            f"{path}: LIBSVM's format has pairs of classes, and this model sets each class against the rest: "
+            f"{path}: LIBSVM's format needs a problem for each pair of classes, but this model has one for each class: "
             'train with decision_function_shape="ovo".'
         )
     labels = _labels(model.classes, path)
     theirs = look_up(NAMES, "kernel of LIBSVM's format", model.kernel.name)
     model = without_scaling(model)
-    # Of two classes a positive value speaks for the second: it comes first in the file.
+    # With two classes, a positive value means the second class here and the first class in the file.
     labels = labels[::-1] if len(labels) == 2 else labels
     layout = by_class(model.coefficients, len(labels))
     vectors: Any = model.support_vectors
@@ -68,16 +68,17 @@ def _labels(classes: NDArray[Any], path: str | Path) -> Ints:
     whole = classes.dtype.kind in "iu" or (classes.dtype.kind == "f" and np.all(classes == np.rint(classes)))
     if not whole or classes.min() < -LARGEST - 1 or classes.max() > LARGEST:
         raise ValueError(
-            f"{path}: LIBSVM's labels are integers of 32 bits, and those of this model are {classes.tolist()}."
+            f"{path}: LIBSVM's labels must be integers of 32 bits; those of this model are {classes.tolist()}."
         )
     return classes.astype(np.int64)
 
 
 def without_scaling(model: KernelModel) -> KernelModel:
-    """Give a model that decides as this one, of rows as they are.
+    """Return a model without scaling that makes the same decisions for unscaled rows.
 
-    What is an inner product of scaled rows, Σ f² (x - o)(s - o), is one of x and f² (s - o), and what does not depend on x: with
-    the linear kernel that goes to the intercepts, with the others it has to be 0. A Gaussian knows distances only.
+    The inner product of scaled rows, Σ f² (x - o)(s - o), is the inner product of x and f² (s - o) plus a term that does not
+    depend on x. With the linear kernel, this term goes into the intercepts; with poly and sigmoid, it must be 0. The rbf kernel
+    depends on distances only, so that a common factor of all features goes into γ.
     """
     if model.scaling is None:
         return model
@@ -94,11 +95,11 @@ def without_scaling(model: KernelModel) -> KernelModel:
         case "poly" | "sigmoid":
             folds = not shifts
         case _:
-            raise ValueError(f"how a scaling becomes part of a model with kernel {kernel.name!r} is not known.")
+            raise ValueError(f"the scaling cannot be included in a model with kernel {kernel.name!r}.")
     if not folds:
         raise ValueError(
-            f"this model has a scaling of features, which LIBSVM's format has not and which cannot be made part of kernel "
-            f"{kernel.name}: scale the rows before training, or use to_sklearn()."
+            "this model has a scaling of the features, which LIBSVM's format does not support and which cannot be included in a "
+            f"model with kernel {kernel.name}: scale the rows before training, or use to_sklearn()."
         )
     if is_sparse(vectors):
         vectors = sp.csr_matrix(vectors, dtype=np.float64) @ sp.diags_array(factor**2, format="csr")
@@ -109,7 +110,7 @@ def without_scaling(model: KernelModel) -> KernelModel:
 
 
 def _lines(vectors: Any, coefficients: Values) -> Iterator[str]:
-    """Yield the line of each support vector; the first names the last feature, which would else be forgotten if it is 0."""
+    """Yield the line of each support vector; the first names the last feature even if it is 0, to keep the number of features."""
     count, width = vectors.shape
     unnamed = vectors.indices.max(initial=-1) < width - 1
     for row in range(count):
@@ -138,23 +139,23 @@ def read(path: str | Path, features: int | None = None) -> KernelModel:
     ----------
     path : str or Path
     features : int, optional
-        Their number, which is not in the file; by default the largest that some support vector has.
+        Number of features, which the file does not contain. By default the largest feature number of a support vector.
 
     Raises
     ------
     ValueError
-        If the file is damaged, or no classifier with a kernel that is known; it says which line.
+        If the file is damaged, or is not a classifier with a known kernel; the message names the line.
     """
     path = local(path)
     try:
         with path.open("rb") as file:
             return _Reading(file).model(features)
     except ValueError as error:
-        raise ValueError(f"{path} is no model of LIBSVM that can be read: {error}") from error
+        raise ValueError(f"{path} is not a valid LIBSVM model: {error}") from error
 
 
 class _Reading:
-    """A file being read: the text is others', and nothing of it is believed before it is there."""
+    """A file being read. It may come from an untrusted source, so that no number in it is used before it is checked."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._lines = file
@@ -167,10 +168,10 @@ class _Reading:
         labels = np.array(self._whole("label", -LARGEST - 1), np.int64)
         (classes,), (total,) = self._whole("nr_class", 2, count=1), self._whole("total_sv", 0, count=1)
         if classes != len(labels) or len(np.unique(labels)) != classes or classes > MOST_CLASSES:
-            raise self._bad("label", f"these are not the labels of 2 to {MOST_CLASSES} classes, each once")
+            raise self._bad("label", f"expected 2 to {MOST_CLASSES} labels, as many as nr_class, all different")
         counts = np.array(self._whole("nr_sv", 0, count=classes), np.int64)
         if counts.sum() != total:
-            raise self._bad("nr_sv", f"the support vectors of the classes are not {total} together")
+            raise self._bad("nr_sv", f"the numbers of support vectors do not add up to {total}")
         rho = np.array(self._real("rho", count=classes * (classes - 1) // 2))
         coefficients, vectors = self._support_vectors(classes - 1, total, features)
         order = np.argsort(labels)
@@ -197,7 +198,7 @@ class _Reading:
             raise ValueError(f"its header has no {key}")
         words = self._header[key][1]
         if not words or (count is not None and len(words) != count):
-            raise self._bad(key, f"{len(words)} values, where {'some' if count is None else count} should be")
+            raise self._bad(key, f"{len(words)} values, expected {'at least one' if count is None else count}")
         return words
 
     def _whole(self, key: str, least: int, most: int = LARGEST, count: int | None = None) -> list[int]:
@@ -206,7 +207,7 @@ class _Reading:
         except _NoNumber as error:
             raise self._bad(key, str(error)) from None
         if min(numbers) < least or max(numbers) > most:
-            raise self._bad(key, f"a value is not in {least} to {most}")
+            raise self._bad(key, f"a value is not in the range {least} to {most}")
         return numbers
 
     def _real(self, key: str, count: int) -> list[float]:
@@ -218,10 +219,10 @@ class _Reading:
     def _kernel(self) -> Kernel:
         kind, name = (self._words(key, 1)[0].decode("ascii", "replace") for key in ("svm_type", "kernel_type"))
         if kind not in ("c_svc", "nu_svc"):
-            raise self._bad("svm_type", f"{kind[:40]!r} is no classifier")
+            raise self._bad("svm_type", f"{kind[:40]!r} is not a classifier")
         names = {theirs: ours for ours, theirs in NAMES.items()}
         if name not in names:
-            raise self._bad("kernel_type", f"{name[:40]!r} is none of {', '.join(names)}")
+            raise self._bad("kernel_type", f"{name[:40]!r} is not one of {', '.join(names)}")
         parameters: dict[str, Any] = {}
         for key in FORMULAS[names[name]].parameters:
             (parameters[key],) = self._whole(key, 1, MOST_DEGREE, 1) if key == "degree" else self._real(key, 1)
@@ -237,7 +238,7 @@ class _Reading:
             try:
                 words = line.split()
                 if len(words) < rows or len(ends) > total:
-                    raise _NoNumber("this is not the line of a support vector")
+                    raise _NoNumber("this is not a line for a support vector")
                 pairs = [word.split(b":") for word in words[rows:]]
                 if any(len(pair) != 2 for pair in pairs):
                     raise _NoNumber("a value is not of the form feature:value")
@@ -245,7 +246,7 @@ class _Reading:
                 values.extend([_finite(value) for _, value in pairs])
                 own = [_integer(feature) for feature, _ in pairs]
                 if own and (own[0] < 1 or own[-1] > LARGEST or own != sorted(set(own))):
-                    raise _NoNumber(f"features are not in order, each once, in 1 to {LARGEST}")
+                    raise _NoNumber(f"feature numbers are not increasing and in the range 1 to {LARGEST}")
             except _NoNumber as error:
                 raise ValueError(f"line {self._number}: {error}") from None
             columns.extend(own)
@@ -255,7 +256,7 @@ class _Reading:
         found = max(columns, default=0)
         width = found if features is None else features
         if width < max(found, 1):
-            raise ValueError(f"its support vectors have {found} features, which are not {width}")
+            raise ValueError(f"its support vectors have {found} features, more than the {width} that were expected")
         indices = (np.array(columns, np.int64) - 1).astype(np.int32)
         vectors = csr(np.array(values, np.float64), indices, np.array(ends, np.int64), width)
         dense = total > 0 and vectors.nnz >= DENSE_SHARE * total * width
@@ -264,16 +265,16 @@ class _Reading:
 
 
 class _NoNumber(ValueError):
-    """A word of a line that is not what it should be."""
+    """A word of a line is invalid."""
 
 
 def _integer(word: bytes) -> int:
     if not word.lstrip(b"+-").isdigit() or len(word) > 20:
-        raise _NoNumber(f"{word[:40].decode('ascii', 'replace')!r} is no integer")
+        raise _NoNumber(f"{word[:40].decode('ascii', 'replace')!r} is not an integer")
     try:
         return int(word)
     except ValueError:
-        raise _NoNumber(f"{word.decode('ascii', 'replace')!r} is no integer") from None
+        raise _NoNumber(f"{word.decode('ascii', 'replace')!r} is not an integer") from None
 
 
 def _finite(word: bytes) -> float:
@@ -282,12 +283,12 @@ def _finite(word: bytes) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise _NoNumber(f"{word[:40].decode('ascii', 'replace')!r} is no finite number")
+        raise _NoNumber(f"{word[:40].decode('ascii', 'replace')!r} is not a finite number")
     return value
 
 
 def _in_order(pairs: Values, intercepts: Values, order: Ints) -> tuple[Values, Values]:
-    """Turn problems of pairs of classes as a file has them into those of the classes in `order`."""
+    """Reorder the problems of pairs of classes from the file's order of classes to `order`."""
     place = np.argsort(order)
     first, second = np.triu_indices(len(order), 1)
     low, high = np.minimum(place[first], place[second]), np.maximum(place[first], place[second])

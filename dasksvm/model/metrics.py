@@ -1,4 +1,4 @@
-"""What scikit-learn does not have of the figures that this field reports (paper 2, section 8.1)."""
+"""Metrics used in the papers (paper 2, section 8.1) that scikit-learn does not have."""
 
 from typing import Any
 
@@ -7,20 +7,21 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def break_even(positive: ArrayLike, values: ArrayLike) -> float:
-    """Compute the break-even point of precision and recall, PRBEP.
+    """Compute the break-even point of precision and recall (PRBEP).
 
-    As many rows are called positive as are: then precision and recall are one number.
+    The threshold is chosen so that as many rows are predicted positive as are positive; precision and recall are then equal.
 
     Parameters
     ----------
     positive : array of bool, shape (n,)
+        Whether each row is positive.
     values : array of float, shape (n,)
-        Decision values. Of equal ones at the threshold each counts with the share of them that is called positive.
+        Decision values. If several are equal to the threshold, each counts with the share of them that is predicted positive.
 
     Returns
     -------
     float
-        nan where no row is positive.
+        nan if no row is positive.
 
     Examples
     --------
@@ -38,12 +39,12 @@ def break_even(positive: ArrayLike, values: ArrayLike) -> float:
 
 
 def geometric_mean(confusion: NDArray[Any]) -> float:
-    """Compute g-means: the geometric mean of the classes' accuracies, of two classes of sensitivity and specificity.
+    """Compute g-means, the geometric mean of the accuracies of the classes (of sensitivity and specificity for two classes).
 
     Parameters
     ----------
     confusion : ndarray of int, shape (c, c)
-        Rows of each class that were predicted as each class; classes without rows do not count.
+        Number of rows of each class that were predicted as each class; classes without rows are ignored.
 
     Examples
     --------

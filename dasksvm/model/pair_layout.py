@@ -1,8 +1,8 @@
-"""How LIBSVM, and scikit-learn with it, lay out the coefficients of pairs of classes.
+"""The layout of coefficients for pairs of classes in LIBSVM and scikit-learn.
 
-A support vector belongs to a class i and has a coefficient for each other class j: its part in the problem of i and j. So the
-support vectors of a class follow each other, and there are c - 1 rows of coefficients, one for each other class in order. The
-value of a problem speaks for the first of its two classes where it is positive; of two classes there is one problem.
+A support vector of class i has a coefficient for each other class j, which belongs to the problem of i and j. The support
+vectors are grouped by class, and there are c - 1 rows of coefficients, one for each other class in order. A positive value of
+a problem means the first of its two classes; with two classes there is one problem.
 """
 
 from typing import NamedTuple
@@ -16,14 +16,14 @@ Values = NDArray[np.float64]
 
 
 class Layout(NamedTuple):
-    """Coefficients by class.
+    """Coefficients grouped by class.
 
     Attributes
     ----------
     rows : ndarray of int64, shape (m,)
         The support vector at each place.
     counts : ndarray of int64, shape (c,)
-        Places of each class.
+        Number of places of each class.
     coefficients : ndarray of float64, shape (c - 1, m)
     """
 
@@ -33,10 +33,11 @@ class Layout(NamedTuple):
 
 
 def by_class(coefficients: Values, classes: int) -> Layout:
-    """Lay out the coefficients of all pairs of classes, in lexicographic order, shape (P, S).
+    """Group by class the coefficients of all pairs of classes, which are in lexicographic order, shape (P, S).
 
-    A support vector is of the first class of a pair where its coefficient is positive, else of the second; one that is
-    of several classes, which training does not leave, takes a place in each, and one without coefficients takes none.
+    A support vector belongs to the first class of a pair if its coefficient is positive, and to the second if it is negative. A
+    support vector that belongs to several classes, which training does not produce, gets a place in each of them; one without
+    coefficients gets none.
     """
     first, second = np.triu_indices(classes, 1)
     places, parts = [], []
@@ -49,7 +50,7 @@ def by_class(coefficients: Values, classes: int) -> Layout:
 
 
 def by_pair(coefficients: Values, counts: Ints) -> Values:
-    """Give the coefficients of each pair of classes, shape (P, m), of a layout's."""
+    """Return the coefficients of each pair of classes, shape (P, m), from the coefficients of a layout."""
     classes = len(counts)
     pairs = np.zeros((classes * (classes - 1) // 2, coefficients.shape[1]))
     ends = np.cumsum(counts)
@@ -60,6 +61,6 @@ def by_pair(coefficients: Values, counts: Ints) -> Values:
 
 
 def _problems_of(code: int, classes: int) -> Ints:
-    """List the problems of a class, by the other class."""
+    """List the problems of a class, in the order of the other class."""
     first, second = np.triu_indices(classes, 1)
     return np.flatnonzero((first == code) | (second == code))

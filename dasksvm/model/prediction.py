@@ -1,4 +1,4 @@
-"""Predictions for data sets, block by block: on the current cluster, or on the threads of this process."""
+"""Predictions for data sets, block by block, on the current cluster or with the threads of this process."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -10,19 +10,19 @@ from dasksvm.data import Dataset
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.kernels.features import Ints
 
-# Chunks that are computed together, at least: what they give is in memory at once.
+# Smallest number of chunks that are computed together; their predictions are in memory at the same time.
 TOGETHER = 16
-# Told what is going on, the rows so far, and their share of all.
+# Function that is called with the name of the phase, the number of rows so far, and their share of all rows.
 Watch = Callable[[str, int, float], None]
 
 
 def at_once(threads: int) -> int:
-    """Tell how many chunks are computed together on a cluster of so many threads, or on none."""
+    """Return how many chunks are computed together on a cluster with this many threads, or without one (0)."""
     return max(TOGETHER, 2 * threads)
 
 
 class Predicted(NamedTuple):
-    """Predictions for m rows: their rows in the source and class numbers, shape (m,), and decision values, shape (m, P)."""
+    """Predictions for m rows: row numbers in the source and class numbers, shape (m,), and decision values, shape (m, P)."""
 
     rows: Ints
     codes: Ints
@@ -30,13 +30,14 @@ class Predicted(NamedTuple):
 
 
 def blocks(model: KernelModel, data: Dataset, together: int = TOGETHER) -> Iterator[Predicted]:
-    """Yield the predictions for so many chunks at a time, in order.
+    """Yield the predictions for all chunks in order, several chunks at a time.
 
     Parameters
     ----------
     model : KernelModel
     data : Dataset
     together : int, default=16
+        Number of chunks at a time.
     """
     from dask.base import compute
 
@@ -49,9 +50,10 @@ def blocks(model: KernelModel, data: Dataset, together: int = TOGETHER) -> Itera
 
 
 class Judged(NamedTuple):
-    """How predictions fare: rows of each class predicted as each, shape (c, c); of two classes also who is of the second.
+    """Predictions compared with labels: how many rows of each class were predicted as each class, shape (c, c).
 
-    `positive` and `decision`, of shape (n,), are empty for more classes.
+    With two classes, `positive` says whether each row belongs to the second class, and `decision` is its decision value, both of
+    shape (n,); with more classes they are empty.
     """
 
     confusion: NDArray[np.int64]
@@ -66,18 +68,18 @@ def judge(model: KernelModel, data: Dataset, *, threads: int = 0, watch: Watch |
     ----------
     model : KernelModel
     data : Dataset
-        With no labels but those that the model knows.
+        Its labels must be classes of the model.
     threads : int, default=0
-        Of the cluster that computes; 0: it is this process.
+        Number of threads of the cluster that computes; 0 if this process computes.
     watch : callable, optional
         See `Watch`.
     """
     from dask.base import compute
     from dask.delayed import delayed
 
-    strange = data.needs_labels().classes[~np.isin(data.classes, model.classes)]
-    if len(strange):
-        raise ValueError(f"{data.path} has the labels {strange.tolist()}, which the model does not know.")
+    unknown = data.needs_labels().classes[~np.isin(data.classes, model.classes)]
+    if len(unknown):
+        raise ValueError(f"{data.path} has the labels {unknown.tolist()}, which the model does not know.")
     pairs = zip(data.as_dask()[1].to_delayed(), model.decision_function(data).to_delayed()[:, 0], strict=True)
     shared = delayed(model, pure=True)
     tasks = [delayed(_compare)(shared, *pair) for pair in pairs]

@@ -1,4 +1,4 @@
-"""Predictions for a data set as a file: CSV, Parquet, or a Zarr group; complete or absent."""
+"""Write the predictions for a data set to a CSV or Parquet file or a Zarr group, completely or not at all."""
 
 import csv
 from collections.abc import Iterator
@@ -18,31 +18,31 @@ from dasksvm.solver.kernels.features import Ints
 
 SUFFIXES = (".zarr", ".csv", ".parquet")
 FORMAT, VERSION = "dasksvm-predictions", 1
-# Predictions of shuffled rows up to so many bytes are brought back into the order of the source, in memory.
+# Predictions of shuffled rows are sorted in memory into the order of the source if they take at most this many bytes.
 SORTED_BYTES = 1 << 28
 
 
 class Written(NamedTuple):
-    """What was written: rows predicted as each class, shape (c,), and whether the rows are in the order of the source."""
+    """Summary of a written file: number of rows predicted as each class, shape (c,), and whether rows are in source order."""
 
     counts: Ints
     sorted: bool
 
 
 def write(model: KernelModel, data: Dataset, out: str, *, threads: int, watch: Watch) -> Written:
-    """Write the row in the source, the label and the decision values of every row.
+    """Write the row number in the source, the predicted label and the decision values of every row.
 
     A Zarr group has the arrays `row`, `label` (numbers of the classes in its attribute `classes`) and `decision`, of shape
-    (n, P). Where its rows stay in the order of the data set, the workers write it.
+    (n, P). If its rows stay in the order of the data set, the workers write it.
 
     Parameters
     ----------
     model : KernelModel
     data : Dataset
     out : str
-        A local path where nothing is. Its suffix, one of `SUFFIXES`, says what is written.
+        A local path that does not exist. Its suffix, one of `SUFFIXES`, decides the format.
     threads : int
-        Of the cluster that computes; 0: it is this process.
+        Number of threads of the cluster that computes; 0 if this process computes.
     watch : callable
         See `Watch`.
     """
@@ -61,7 +61,7 @@ def write(model: KernelModel, data: Dataset, out: str, *, threads: int, watch: W
 
 @contextmanager
 def _whole(out: Path) -> Iterator[Path]:
-    """Give a path beside another, whose name it gets when all is written."""
+    """Yield a temporary path next to `out`, which is renamed to `out` when all is written."""
     if not out.parent.is_dir():
         raise FileNotFoundError(f"{out} cannot be written: its folder does not exist.")
     try:
@@ -82,7 +82,7 @@ def _watched(table: Iterator[Predicted], rows: int, watch: Watch) -> Iterator[Pr
 
 
 def _in_order(table: Iterator[Predicted], step: int) -> Iterator[Predicted]:
-    """Bring all rows into the order of the source, and yield so many at a time."""
+    """Sort all rows into the order of the source, and yield `step` rows at a time."""
     rows, codes, values = (np.concatenate(column) for column in zip(*table, strict=True))
     order = np.argsort(rows)
     for start in range(0, len(order), step):
@@ -111,7 +111,7 @@ def _write_csv(part: Path, model: KernelModel, data: Dataset, table: Iterator[Pr
 
 
 def _write_parquet(part: Path, model: KernelModel, data: Dataset, table: Iterator[Predicted]) -> Ints:
-    """Write a row group a block."""
+    """Write each block as a row group."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -144,7 +144,7 @@ WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".zarr": _write_zarr}
 
 
 def _write_chunks(model: KernelModel, data: Dataset, part: Path, together: int, watch: Watch) -> Ints:
-    """Let those who compute write, each task whole chunks of the new arrays."""
+    """Let the tasks that predict also write; each of them writes whole chunks of the new arrays."""
     from dask.base import compute
     from dask.delayed import delayed
 
@@ -165,7 +165,7 @@ def _write_chunks(model: KernelModel, data: Dataset, part: Path, together: int, 
 
 
 def _step(data: Dataset) -> int:
-    """Rows of a chunk of the new arrays, which are whole chunks of the data: as in those of the labels."""
+    """Return the number of rows of a chunk of the new arrays: whole chunks of the data, as in the array of the labels."""
     return min(data.column_rows, len(data))
 
 
@@ -175,7 +175,8 @@ def _arrays(part: Path, model: KernelModel, data: Dataset, order: str) -> tuple[
     group = zarr.open_group(str(part), mode="w-")
     rows, problems = len(data), len(model.intercepts)
     step = _step(data)
-    # Zarr leaves out chunks that have nothing but the fill value, and a lost chunk is read as that: it is none of the results.
+    # Zarr reads a missing chunk as the fill value, and does not store chunks that contain nothing else. So the fill value is one
+    # that no result has.
     row = group.create_array("row", shape=(rows,), chunks=(step,), dtype=np.int64, fill_value=-1)
     kind = np.min_scalar_type(len(model.classes) - 1)
     label = group.create_array("label", shape=(rows,), chunks=(step,), dtype=kind, fill_value=np.iinfo(kind).max)
@@ -189,7 +190,7 @@ def _arrays(part: Path, model: KernelModel, data: Dataset, order: str) -> tuple[
 
 
 def _put(shared: tuple[str, KernelModel, Dataset], start: int, parts: list[NDArray[np.float64]]) -> Ints:
-    """Write the predictions for some chunks; give the rows predicted as each class."""
+    """Write the predictions for some chunks; return the number of rows predicted as each class."""
     import zarr
 
     path, model, data = shared

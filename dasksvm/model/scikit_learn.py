@@ -1,7 +1,7 @@
-"""A KernelModel as fitted estimators of scikit-learn, and back.
+"""Convert a KernelModel to a fitted estimator of scikit-learn, and back.
 
-Estimators are fitted to a row of each class, so that they have what fitted ones have in any version, and then get the
-support vectors and coefficients of the model.
+Estimators are first fitted to one row of each class, so that they have all attributes of a fitted estimator in every version
+of scikit-learn. Then they get the support vectors and coefficients of the model.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ from dasksvm.solver.kernels.kernel import KERNELS, Kernel
 def to_sklearn(model: KernelModel) -> Any:
     """Make a fitted estimator: see `KernelModel.to_sklearn`."""
     if not np.isfinite(model.intercepts).all():
-        raise ValueError("this model has seen examples of one class only, and its intercepts are not finite.")
+        raise ValueError("the intercepts of this model are not finite, since it has seen examples of one class only.")
     vectors = _scaled(model)
     if len(model.classes) == 2:
         found: Any = _svc(model.kernel, vectors, -model.coefficients, -model.intercepts, model.classes)
@@ -45,13 +45,13 @@ def to_sklearn(model: KernelModel) -> Any:
         ]
     steps = [found] if model.scaling is None else [_scaler(model.scaling), found]
     if model.feature_names is not None:
-        # A pipeline has those of its first step, whose output has none.
+        # A pipeline takes its feature names from the first step; the output of that step has no names.
         steps[0].feature_names_in_ = np.array(model.feature_names, object)
     return found if model.scaling is None else make_pipeline(*steps)
 
 
 def _scaled(model: KernelModel) -> Any:
-    """Give the support vectors as the kernel sees them, in float64."""
+    """Return the scaled support vectors, in float64."""
     shift, factor = (None, None) if model.scaling is None else (model.scaling.offset, model.scaling.factor)
     vectors: Any = model.support_vectors
     if is_sparse(vectors):
@@ -66,13 +66,13 @@ def _scaled(model: KernelModel) -> Any:
 
 
 def _parameters(kernel: Kernel) -> dict[str, Any]:
-    """Give those of an SVC whose decision values are those of a KernelModel."""
+    """Return the parameters of an SVC with the decision values of a KernelModel."""
     numbers = {"gamma": kernel.gamma, "coef0": kernel.coef0, "degree": kernel.degree}
     return {"kernel": kernel.name, **numbers, "decision_function_shape": "ovo"}
 
 
 def _rows(vectors: Any, classes: NDArray[Any]) -> tuple[Any, NDArray[Any]]:
-    """Make a row of each class, of the width and kind of the support vectors."""
+    """Make one row for each class, sparse or dense like the support vectors and with as many features."""
     shape = (len(classes), vectors.shape[1])
     column = np.arange(len(classes)), np.zeros(len(classes), np.int64)
     rows = sp.csr_matrix((np.arange(1.0, len(classes) + 1), column), shape=shape)
@@ -80,12 +80,12 @@ def _rows(vectors: Any, classes: NDArray[Any]) -> tuple[Any, NDArray[Any]]:
 
 
 def _svc(kernel: Kernel, vectors: Any, pairs: Values, intercepts: Values, classes: NDArray[Any]) -> SVC:
-    """Make a fitted SVC of the coefficients of pairs of classes, shape (P, S), positive for the first of them."""
+    """Make a fitted SVC from the coefficients of pairs of classes, shape (P, S), positive for the first of each pair."""
     svc = SVC(gamma=1.0).fit(*_rows(vectors, classes)).set_params(**_parameters(kernel))
     svc._gamma = kernel.gamma
     layout = by_class(pairs, len(classes))
     if not len(layout.rows):
-        # LIBSVM wants a support vector.
+        # LIBSVM needs at least one support vector.
         rows, alpha, counts = np.zeros(1, np.int64), np.zeros((len(classes) - 1, 1)), np.eye(len(classes), dtype=int)[0]
         own = vectors[:1] if vectors.shape[0] else 0.0 * svc.support_vectors_[:1]
     else:
@@ -95,7 +95,7 @@ def _svc(kernel: Kernel, vectors: Any, pairs: Values, intercepts: Values, classe
     kind = type(svc.support_vectors_)
     if is_sparse(vectors):
         svc.support_vectors_ = _csr32(kind, own.data, own.indices, own.indptr, own.shape)
-        # LIBSVM counts on every coefficient of a row being there, zeros too.
+        # LIBSVM expects every coefficient of a row to be stored, including zeros.
         column, ends = np.tile(np.arange(len(rows)), len(alpha)), len(rows) * np.arange(len(alpha) + 1)
         svc._dual_coef_ = _csr32(type(svc.dual_coef_), alpha.ravel(), column, ends, alpha.shape)
         svc.dual_coef_ = _csr32(type(svc.dual_coef_), sign * alpha.ravel(), column, ends, alpha.shape)
@@ -115,9 +115,9 @@ def _csr32(kind: Any, data: Values, indices: NDArray[Any], indptr: NDArray[Any],
 
 
 def _scaler(scaling: Scaling) -> StandardScaler:
-    """Make a fitted scaler; of sparse rows one that shifts nothing."""
+    """Make a fitted scaler; without a shift if the scaling has none, so that it accepts sparse rows."""
     if not np.all(scaling.factor):
-        raise ValueError("the scaling of this model has factors of 0, which no scaler of scikit-learn has.")
+        raise ValueError("the scaling of this model has factors of 0, which scikit-learn's scalers do not support.")
     scaler = StandardScaler(with_mean=bool(scaling.offset.any())).fit(np.zeros((2, len(scaling.factor))))
     scaler.mean_, scaler.scale_ = scaling.offset.copy(), 1.0 / scaling.factor
     scaler.var_ = scaler.scale_**2
@@ -142,11 +142,11 @@ def _model_of(estimator: Any) -> KernelModel:
         return _of_many(estimator)
     if not isinstance(estimator, SVC | NuSVC):
         raise ValueError(
-            "expected a fitted SVC or NuSVC, a OneVsRestClassifier of such, or a Pipeline of a scaler and one of these. "
+            "expected a fitted SVC or NuSVC, a OneVsRestClassifier of these, or a Pipeline of a scaler and one of these. "
             f"Got {type(estimator).__name__} instead."
         )
     if estimator.kernel not in KERNELS or estimator.degree < 1:
-        raise ValueError(f"there is no kernel {estimator.kernel!r} of degree {estimator.degree} here.")
+        raise ValueError(f"the kernel {estimator.kernel!r} of degree {estimator.degree} is not supported.")
     kernel = Kernel(estimator.kernel, float(estimator._gamma), float(estimator.coef0), int(estimator.degree))
     coefficients = coefficients_of(estimator)
     vectors, intercepts = estimator.support_vectors_, np.array(estimator.intercept_, np.float64)
@@ -156,17 +156,19 @@ def _model_of(estimator: Any) -> KernelModel:
 
 
 def coefficients_of(svc: Any) -> Values:
-    """Give the coefficients of a fitted SVC in each of its problems, shape (P, S), as a KernelModel has them."""
-    # Of rows in CSR that of scikit-learn is sparse too.
+    """Return the coefficients of a fitted SVC in each of its problems, shape (P, S), as in a KernelModel."""
+    # scikit-learn's coefficients are sparse if the training rows were sparse.
     dual: Any = svc.dual_coef_
     coefficients = np.array(dual.toarray() if is_sparse(dual) else dual, np.float64)
     return coefficients if len(svc.classes_) == 2 else by_pair(coefficients, svc.n_support_)
 
 
 def _of_many(estimator: OneVsRestClassifier) -> KernelModel:
-    """Make a model of one problem for each class, over the support vectors of all."""
+    """Make a model with one problem for each class from the estimators' models, merging equal support vectors."""
     if estimator.multilabel_ or len(estimator.classes_) == 2:
-        raise ValueError("expected a OneVsRestClassifier of more than two classes, each row of one of them.")
+        raise ValueError(
+            "expected a OneVsRestClassifier for more than two classes, trained with one label for each row."
+        )
     models = [_model_of(each) for each in estimator.estimators_]
     if len({model.kernel for model in models}) > 1 or any(model.scaling is not None for model in models):
         raise ValueError("the estimators of a OneVsRestClassifier must be SVCs with the same kernel and parameters.")
@@ -203,17 +205,17 @@ def _scaling(scaler: Any) -> Scaling | None:
     if scaler in (None, "passthrough"):
         return None
     raise ValueError(
-        f"the first step must be a StandardScaler, or a MinMaxScaler that does not clip. Got {type(scaler).__name__} instead."
+        f"the first step must be a StandardScaler or a MinMaxScaler with clip=False. Got {type(scaler).__name__} instead."
     )
 
 
 def _unscaled(model: KernelModel, scaling: Scaling) -> KernelModel:
-    """Give a model of scaled rows that takes rows as they are: its support vectors are in their units."""
+    """Turn a model for scaled rows into one for unscaled rows, with the scaling and with unscaled support vectors."""
     vectors: Any = model.support_vectors
     if not is_sparse(vectors):
         vectors = vectors / scaling.factor + scaling.offset
     elif scaling.offset.any():
-        raise ValueError("the scaler shifts rows, and the support vectors are sparse.")
+        raise ValueError("the scaler shifts the rows, which is not supported for sparse support vectors.")
     else:
         vectors.data /= scaling.factor[vectors.indices]
     return KernelModel(

@@ -1,4 +1,4 @@
-"""Asking a person for labels, in a terminal: what is answered is on disk at once, so that one can leave and come back."""
+"""Ask a person for labels in a terminal; each answer is written to disk at once, so that one can stop and continue later."""
 
 import csv
 from typing import Any
@@ -16,17 +16,17 @@ from dasksvm.solver.kernels.features import Ints
 
 HEADER = ["row", "label"]
 SKIP, QUIT = "?", "q"
-# Values of a row that are shown.
+# Most values of a row that are shown.
 SHOWN = 12
 
 
 class Answers:
-    """A CSV file of rows, as the source of a data set numbers them, and their labels.
+    """A CSV file of labelled rows, with the row numbers of the data set's source.
 
     Parameters
     ----------
     path : str
-        Made when the first answer comes.
+        Created with the first answer.
     data : Dataset
     """
 
@@ -37,20 +37,23 @@ class Answers:
             raise FileNotFoundError(f"{path} cannot be written: its folder does not exist.")
 
     def read(self) -> tuple[Ints, list[Any]]:
-        """Give the ids and labels so far; ValueError names the line that is wrong."""
+        """Return the ids and labels so far; ValueError names the first invalid line."""
         if not self.path.exists():
             return np.zeros(0, np.int64), []
         with self.path.open(newline="") as file:
             lines = [(number, line) for number, line in enumerate(csv.reader(file), 1) if line]
         if not lines or lines[0][1] != HEADER:
             raise ValueError(
-                f"{self.path} does not begin with {','.join(HEADER)}: it has no labels of `dasksvm label`."
+                f"{self.path} does not begin with {','.join(HEADER)}: it was not written by `dasksvm label`."
             )
         seen: set[int] = set()
         rows, labels = [], []
         for number, line in lines[1:]:
             if len(line) != 2 or not line[0].isdigit() or int(line[0]) in seen:
-                raise ValueError(f"{self.path}: line {number}: {','.join(line)!r} is no new row with a label.")
+                raise ValueError(
+                    f"{self.path}: line {number}: expected the number of a row that is not listed yet and its label. "
+                    f"Got {','.join(line)!r} instead."
+                )
             try:
                 labels.append(class_of(line[1].encode()))
             except ValueError as error:
@@ -64,7 +67,7 @@ class Answers:
         return ids, labels
 
     def add(self, row: int, label: Any) -> None:
-        """Write an answer, and leave nothing of it in a buffer."""
+        """Append an answer to the file and close it, so that nothing stays in a buffer."""
         new = not self.path.exists()
         torn = not new and not self.path.read_bytes().endswith(b"\n")
         with self.path.open("a", newline="") as file:
@@ -77,12 +80,12 @@ class Answers:
 
 
 def ask(learner: ActiveLearner, data: Dataset, answers: Answers) -> None:
-    """Learn what is known, then ask until the person leaves or the pool is empty.
+    """Teach the answers so far, then ask for labels until the person quits or the pool is empty.
 
     Parameters
     ----------
     learner : ActiveLearner
-        Of the pool `data`.
+        Its pool is `data`.
     data : Dataset
     answers : Answers
     """
@@ -93,50 +96,50 @@ def ask(learner: ActiveLearner, data: Dataset, answers: Answers) -> None:
         except ValueError as error:
             raise ValueError(f"{answers.path}: {error}") from None
         click.echo(f"{answers.path}: learned {_counts(learner)}")
-    click.echo(f"answer with a label, {SKIP} to pass over a row, {QUIT} to leave")
+    click.echo(f"enter a label, {SKIP} to skip a row, {QUIT} to quit")
     try:
-        while len(asked := learner.query(1)):
-            row = int(data.source_rows(asked)[0])
-            click.echo(f"\nrow {row} of {data.origin}\n{_shown(data, asked)}")
+        while len(query := learner.query(1)):
+            row = int(data.source_rows(query)[0])
+            click.echo(f"\nrow {row} of {data.origin}\n{_shown(data, query)}")
             label = _answer(learner)
             if label is None:
                 break
             if label != SKIP:
                 answers.add(row, label)
-                learner.teach(asked, [label])
+                learner.teach(query, [label])
     except (click.Abort, KeyboardInterrupt):
         click.echo()
     click.echo(f"{answers.path}: {_counts(learner)}")
 
 
 def _answer(learner: ActiveLearner) -> Any:
-    """Ask for one label: None when the person leaves."""
+    """Ask for one label; return SKIP to skip the row and None to quit."""
     while True:
         classes = np.unique(learner.labels).tolist()
         shown = "/".join(str(label) for label in classes)
-        said = click.prompt(f"[{len(learner.ids)}] label{f' ({shown})' if shown else ''}", type=str).strip()
-        if said in (SKIP, QUIT):
-            return SKIP if said == SKIP else None
+        answer = click.prompt(f"[{len(learner.ids)}] label{f' ({shown})' if shown else ''}", type=str).strip()
+        if answer in (SKIP, QUIT):
+            return SKIP if answer == SKIP else None
         try:
-            label = class_of(said.encode())
+            label = class_of(answer.encode())
         except ValueError as error:
             click.echo(str(error))
             continue
         label = str(label) if any(isinstance(known, str) for known in classes) else label
         if len(classes) < 2 or label in classes:
             return label
-        click.echo(f"{said!r} is none of the two labels so far: {shown}")
+        click.echo(f"{answer!r} is not one of the two labels so far: {shown}")
 
 
 def _counts(learner: ActiveLearner) -> str:
     labels, counts = np.unique(learner.labels, return_counts=True)
-    told = ", ".join(f"{count} {label}" for label, count in zip(labels, counts, strict=True))
-    return f"{len(learner.ids)} labels{f' ({told})' if told else ''}"
+    text = ", ".join(f"{count} {label}" for label, count in zip(labels, counts, strict=True))
+    return f"{len(learner.ids)} labels{f' ({text})' if text else ''}"
 
 
-def _shown(data: Dataset, asked: Ints) -> str:
-    """Describe a row: its first values, or of a sparse one the largest."""
-    row = data.rows(asked)
+def _shown(data: Dataset, query: Ints) -> str:
+    """Describe a row by its first values; a sparse row by its largest values."""
+    row = data.rows(query)
     if is_sparse(row):
         largest = np.argsort(-np.abs(row.data), kind="stable")
         columns, values = row.indices[largest], row.data[largest]

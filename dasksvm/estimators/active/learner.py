@@ -1,4 +1,4 @@
-"""ActiveLearner: an SVM that asks for the labels it learns from (paper 1, section 4.5)."""
+"""ActiveLearner: an SVM that chooses the rows whose labels it learns (paper 1, section 4.5)."""
 
 from typing import Any, Self
 
@@ -44,32 +44,33 @@ CRITERIA = tuple(name for name, criterion in CRITERION_OF.items() if not criteri
 
 
 class ActiveLearner:
-    """Learn from a pool of rows by asking for few of their labels (paper 1, section 4.5).
+    """Learn from a pool of rows by asking for the labels of a few rows (paper 1, section 4.5).
 
-    Every label that is taught makes one iteration of LASVM. No label is read from the pool, even if it is a data set with labels;
-    one with labels of more than two classes is refused, since an ActiveLearner tells two classes apart.
+    Each label that is taught makes one iteration of LASVM. Labels in the pool are never read, even if it is a data set with
+    labels. A data set with labels of more than two classes is refused, since an ActiveLearner separates two classes.
 
     Parameters
     ----------
     estimator : LaSVC
-        Its parameters are used: kernel, C, class weights as a dict, cache, seed, client. It is left as it is.
+        Its parameters are used: kernel, C, class weights as a dict, cache, seed and client. It is not changed.
     pool : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
-        An id is the number of a row; of a data set `Dataset.source_rows(ids)` are the rows of what it was made from.
+        The id of a row is its number. For a data set, `Dataset.source_rows(ids)` returns the row numbers in its source.
     selection : {"active", "autoactive", "random"}, default="active"
-        What a query asks for: the row nearest to the boundary of `candidates` random ones; autoactive sampling ends early (see
-        `LaSVC`); any row, for comparison.
+        How a query chooses a row. "active": the one of `candidates` random rows that is nearest to the boundary. "autoactive":
+        the same, but with fewer rows where they suffice (see `LaSVC`). "random": any row, for comparison.
     candidates : int or "all", default=50
-        With "all" a query searches the whole pool, in parallel: on the estimator's client, or the current one, unless the pool
-        is an array in memory.
+        Number of random rows from which a query chooses. With "all" it searches the whole pool in parallel: on the estimator's
+        client or the current one or, if the pool is an array in memory, in this process.
     first : int, default=5
-        Labels of each class before queries follow the boundary; until then they are random.
+        Number of labels of each class that are needed before queries use the boundary; until then they are random.
     retrain : bool, default=False
-        Train to the optimum of all labels so far each time, beginning with the model before, instead of one iteration a label.
+        Whether to train to the optimum of all labels so far whenever labels are taught, starting from the previous model, instead
+        of one iteration for each label.
 
     Attributes
     ----------
     ids : ndarray of int64, shape (t,)
-        Rows that were taught, in that order.
+        Rows that were taught, in the order in which they were taught.
     labels : ndarray of shape (t,)
         Their labels.
 
@@ -111,7 +112,7 @@ class ActiveLearner:
         if isinstance(pool, Dataset) and len(pool.classes) > 2:
             raise ValueError(
                 f"an ActiveLearner needs a pool of two classes; {pool.path} has {pool.classes.tolist()}. "
-                "To teach other labels than those that it has, write it without labels."
+                "To teach labels other than those stored in it, write the data set without labels."
             )
         epochs = CONVERGED if retrain else 1
         self._source, self._learner, self._form, seed = self.estimator._for_labels_to_come(pool, epochs)
@@ -126,18 +127,18 @@ class ActiveLearner:
 
     @property
     def started(self) -> bool:
-        """Whether there are labels enough of both classes."""
+        """Whether there are enough labels of both classes."""
         return self._fed > 0
 
-    # Asking
+    # Queries
 
     def query(self, count: int = 1) -> Ints:
-        """Choose rows whose labels would help most; none that was asked for or taught before.
+        """Choose rows whose labels are most useful, among those that were not returned or taught before.
 
         Parameters
         ----------
         count : int, default=1
-            All are chosen by the present model; fewer are returned when the pool has no more.
+            Number of rows; all are chosen by the current model. Fewer are returned if the pool has no more.
 
         Returns
         -------
@@ -185,27 +186,27 @@ class ActiveLearner:
     # Learning
 
     def teach(self, ids: Any, labels: Any) -> Self:
-        """Learn the labels of some rows, in the order given; they need not have been asked for.
+        """Learn the labels of some rows, in the order given; `query` need not have returned these rows.
 
         Parameters
         ----------
         ids : int or array of int, shape (m,)
         labels : label or array of shape (m,)
-            Of two classes.
+            All labels that are taught must belong to two classes.
 
         Returns
         -------
         ActiveLearner
         """
-        given, said = (np.atleast_1d(np.asarray(values)) for values in (ids, labels))
-        said = column_or_1d(said)
-        check_classification_targets(said)
-        if len(given) != len(said):
-            raise ValueError(f"There are {len(given)} ids, but {len(said)} labels.")
+        given, taught = (np.atleast_1d(np.asarray(values)) for values in (ids, labels))
+        taught = column_or_1d(taught)
+        check_classification_targets(taught)
+        if len(given) != len(taught):
+            raise ValueError(f"There are {len(given)} ids, but {len(taught)} labels.")
         if not len(given):
             return self
         self._check_ids(given)
-        every = np.concatenate([self.labels, said]) if len(self.labels) else said
+        every = np.concatenate([self.labels, taught]) if len(self.labels) else taught
         classes = np.unique(every)
         if len(classes) > 2:
             raise ValueError(f"labels must be of two classes; there are {classes.tolist()}.")
@@ -225,10 +226,12 @@ class ActiveLearner:
     def _check_ids(self, given: NDArray[Any]) -> None:
         total = sum(self._source.chunks)
         if given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= total:
-            raise ValueError(f"ids must be numbers of rows, from 0 to {total - 1}.")
+            raise ValueError(f"ids must be row numbers from 0 to {total - 1}.")
         again = np.intersect1d(given, self.ids)
         if len(again) or len(np.unique(given)) < len(given):
-            raise ValueError(f"ids {again[:5].tolist() or given.tolist()} were taught already, or are given twice.")
+            raise ValueError(
+                f"ids {again[:5].tolist() or given.tolist()} have already been taught, or are given twice."
+            )
 
     def _learn(self, codes: Ints, boxes: NDArray[np.float64]) -> None:
         learner, count = self._learner, len(codes)
@@ -243,21 +246,22 @@ class ActiveLearner:
         self._fed = count
 
     def _rows(self) -> Any:
-        """The rows that were taught."""
+        """Return the rows that were taught."""
         if len(self._taught) > 1:
             self._taught = [stacked(self._taught)]
         return self._taught[0]
 
-    # What was learned
+    # The model
 
     @property
     def estimator_(self) -> LaSVC:
-        """The estimator, fitted to the labels so far: a copy is finished when it is asked for.
+        """An estimator fitted to the labels so far, made from a copy of the state that is finished when it is read.
 
-        Where no support vector is free, its bias is the middle of what the expansion leaves.
+        If no support vector is strictly between its bounds, the bias is the middle of the interval that the examples in the
+        expansion allow.
         """
         if not self.started:
-            raise NotFittedError(f"There are too few labels yet: {self.first} of each of two classes are needed.")
+            raise NotFittedError(f"There are too few labels: {self.first} of each of two classes are needed.")
         if self._shown is None:
             with one_thread():
                 copy = finished_copy(self._learner)
@@ -269,7 +273,7 @@ class ActiveLearner:
         return self._shown
 
     def _fitted(self) -> LaSVC:
-        """Make an estimator that lacks nothing but a model."""
+        """Make an estimator with all fitted attributes except those of the model."""
         fitted: LaSVC = clone(self.estimator)
         if hasattr(self.estimator, "feature_names_in_"):
             fitted.feature_names_in_ = self.estimator.feature_names_in_
@@ -277,14 +281,14 @@ class ActiveLearner:
         return fitted
 
     def _predictor(self) -> LaSVC:
-        """Give what predicts: the estimator, or as long as there are too few labels for one, the prior of the labels.
+        """Return the estimator to predict with; while there are too few labels, it predicts by their frequencies.
 
-        The prior has the same decision value everywhere: the share of the second class less that of the first.
+        Its decision value is then the same for all rows: the share of the second class minus the share of the first.
         """
         if self.started:
             return self.estimator_
         if not len(self.labels):
-            raise NotFittedError("This ActiveLearner has no labels yet: teach it some before it predicts.")
+            raise NotFittedError("This ActiveLearner has no labels yet: call teach before predict.")
         if self._shown is None:
             fitted = self._fitted()
             counts = np.unique(self.labels, return_counts=True)[1]
@@ -302,25 +306,25 @@ class ActiveLearner:
         return self.estimator_.model_
 
     def decision_function(self, X: Any) -> Any:
-        """As `LaSVC.decision_function`, of the labels so far.
+        """Compute decision values with the model of the labels so far, as `LaSVC.decision_function`.
 
-        Until there are `first` labels of each class, the same value for all rows: the share of the second class among the
-        labels so far less that of the first.
+        Until there are `first` labels of each class, the value is the same for all rows: the share of the second class among the
+        labels so far minus the share of the first.
         """
         return self._predictor().decision_function(X)
 
     def predict(self, X: Any) -> Any:
-        """As `LaSVC.predict`, of the labels so far.
+        """Predict with the model of the labels so far, as `LaSVC.predict`.
 
-        Until there are `first` labels of each class, the class that most of the labels so far have.
+        Until there are `first` labels of each class, the prediction is the most frequent class among the labels so far.
         """
         return self._predictor().predict(X)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """As `LaSVC.score`, of the labels so far."""
+        """Compute the accuracy of the model of the labels so far, as `LaSVC.score`."""
         return self._predictor().score(X, y)
 
 
 def _unknown(count: int) -> Targets:
-    """Stand for labels that nobody has said."""
+    """Make placeholder targets for rows whose labels are not known."""
     return Targets(np.zeros(count, np.int64), np.ones((1, count)), np.ones((1, count)))

@@ -1,4 +1,4 @@
-"""The search of a whole pool for the rows whose labels would help most, piece by piece and side by side."""
+"""Parallel search of a whole pool for the rows whose labels are most useful."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,28 +18,28 @@ from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import View
 
-# Rows that are scored by one tile; rows of a piece, where chunks do not say.
+# Rows that are scored by one tile; rows of a piece of an array in memory, which has no chunks.
 TILE_ROWS, PIECE_ROWS = 2048, 8192
-# Tasks for each thread of a cluster: so many share the work evenly, and their cost does not show.
+# Tasks for each thread of a cluster: enough to balance the load, few enough that their overhead is negligible.
 TASKS = 8
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a search of the pool is for.
+    """The parameters of a search of the pool.
 
     Attributes
     ----------
     kernel : Kernel
     form : Form
     view : View
-        The expansion that scores.
+        The expansion that scores the rows.
     criterion : str
-        A selection criterion that needs no labels: its measure is least for the rows that are wanted.
+        A selection criterion that needs no labels; the rows for which its measure is smallest are chosen.
     count : int
-        Rows wanted.
+        Number of rows to choose.
     out : ndarray of int64
-        Rows that are not, ascending.
+        Rows that must not be chosen, ascending.
     """
 
     kernel: Kernel
@@ -51,21 +51,21 @@ class Search:
 
 
 def best_rows(source: Source, search: Search, client: Any) -> Ints:
-    """Find the best rows of the whole pool by the criterion, the best first; each piece is searched where it is read.
+    """Find the best rows of the whole pool, the best first; each piece is searched where it is read.
 
     Parameters
     ----------
     source : MemorySource, DaskSource or DatasetSource
     search : Search
     client : distributed.Client or None
-        None: the threads of this process search.
+        With None, the threads of this process search.
     """
     starts = np.concatenate([[0], np.cumsum(source.chunks)])
     if isinstance(source, MemorySource):
         starts = np.append(np.arange(0, starts[-1], PIECE_ROWS), starts[-1])
     pieces = [(at, int(start)) for at, start in enumerate(starts[:-1]) if starts[at + 1] > start]
     if client is None:
-        # One more than compute: reading waits for Zarr's own thread.
+        # One thread more than there are cores to use: a thread that reads waits for Zarr's own thread.
         with ThreadPoolExecutor(config.threads() + 1, "dasksvm-search") as pool:
             found = list(pool.map(lambda piece: _search_piece(source, piece, search), pieces))
     else:
@@ -76,7 +76,7 @@ def best_rows(source: Source, search: Search, client: Any) -> Ints:
 
 
 def _lazily(source: Source, pieces: list[tuple[int, int]], search: Search, threads: int) -> list[Any]:
-    """A few tasks for each thread of a cluster, or one a block of a Dask array; what they share is one key."""
+    """Make a few tasks for each thread of a cluster, or one for each block of a Dask array; the search is one shared key."""
     from dask.delayed import delayed
 
     shared = delayed(search, pure=False)
@@ -103,7 +103,7 @@ def _search_piece(source: Source, piece: tuple[int, int], search: Search) -> tup
 
 
 def _search_rows(rows: Any, start: int, search: Search) -> tuple[NDArray[np.float64], Ints]:
-    """Give the least values of the criterion's measure among some rows of the pool, and whose they are."""
+    """Return the smallest values of the criterion's measure among some rows of the pool, and the numbers of these rows."""
     view, count, measure = search.view, rows.shape[0], measure_of(search.criterion)
     assert view.members is not None
     value = np.empty(count)

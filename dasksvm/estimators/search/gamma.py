@@ -1,4 +1,4 @@
-"""The width of the rbf kernel: Jaakkola's heuristic (paper 5, section 4.3.2)."""
+"""Jaakkola's heuristic for γ, the width parameter of the rbf kernel (paper 5, section 4.3.2)."""
 
 from typing import Any
 
@@ -11,29 +11,29 @@ from dasksvm.estimators.lasvc import LaSVC
 from dasksvm.solver.kernels.features import Features, Ints
 from dasksvm.solver.kernels.kernel import Kernel
 
-# Anchors and others of a tile of distances.
+# Rows and columns of a tile of distances: anchors, and the other examples.
 TILE = (500, 4000)
-# Times as many others as anchors.
+# There are this many times as many other examples as anchors.
 OTHERS = 10
 
 
 def jaakkola_gamma(X: Any, y: Any = None, *, sample: int = 2000, random_state: Any = None) -> float:
     """Estimate γ of the rbf kernel by Jaakkola's heuristic (paper 5, section 4.3.2).
 
-    σ is the median, over the examples, of the distance to the nearest example of another class; γ = 1 / (2σ²). Distances of 0,
-    between equal rows of different classes, are left out.
+    γ = 1 / (2σ²), where σ is the median over the examples of the distance to the nearest example of another class. Distances of
+    0, between equal rows of different classes, are left out.
 
     Parameters
     ----------
     X : ndarray, csr_matrix or dask.array.Array of shape (n, d), Dataset or its path
-        The map that a data set carries is applied.
+        The scaling that is stored in a data set is applied.
     y : array of shape (n,)
-        Labels of any type that sorts; None for a data set, which has its own.
+        Labels of any type that can be sorted. Must be None for a data set, which has its own labels.
     sample : int, default=2000
-        Examples whose distances are measured, to the nearest of ten times as many: as many of each class as it has, or as fit.
-        Smaller sets are taken whole.
+        Number of random examples whose distances are measured. The nearest example is searched among ten times as many, with
+        the same number from each class as far as possible. Smaller sets are used completely.
     random_state : int, RandomState or None, default=None
-        Decides which.
+        Seed for the choice of these examples.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def jaakkola_gamma(X: Any, y: Any = None, *, sample: int = 2000, random_state: A
     Raises
     ------
     ValueError
-        If no example differs from all examples of other classes.
+        If every example equals an example of another class.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def jaakkola_gamma(X: Any, y: Any = None, *, sample: int = 2000, random_state: A
     centre = None if source.sparse else there.mean(axis=0, dtype=np.float64)
     form = Form(np.dtype(np.float64), source.scaling, centre, source.sparse)
     nearest = _nearest_strangers(form.apply(here), codes[anchors], form.apply(there), codes[others])
-    # Anew from the rows: |x|² - 2x·x' + |x'|² does not come to 0 between equal ones.
+    # Computed again from the rows, because |x|² - 2x·x' + |x'|² is not exactly 0 for equal rows.
     apart = here.astype(np.float64) - there[nearest].astype(np.float64)
     if source.scaling is not None:
         factor = source.scaling.factor
@@ -69,13 +69,13 @@ def jaakkola_gamma(X: Any, y: Any = None, *, sample: int = 2000, random_state: A
     distances = np.sqrt(squares[squares > 0])
     if not len(distances):
         raise ValueError(
-            "Jaakkola's heuristic found no distance: every example it looked at has its equal in another class."
+            "Jaakkola's heuristic found no distance above 0: every sampled example equals an example of another class."
         )
     return float(0.5 / np.median(distances) ** 2)
 
 
 def _level(order: Ints, codes: Ints) -> Ints:
-    """Order rows such that the first ones are of all classes alike, for as long as a class has some."""
+    """Order rows so that the first ones have the same number from each class, as long as a class has rows left."""
     grouped = np.argsort(codes[order], kind="stable")
     sizes = np.bincount(codes)
     within = np.empty(len(order), np.int64)
@@ -84,16 +84,16 @@ def _level(order: Ints, codes: Ints) -> Ints:
 
 
 def _nearest_strangers(rows: Features, codes: Ints, others: Features, classes: Ints) -> Ints:
-    """Find for each row the nearest of the others that is of another class."""
+    """Find for each row the nearest of the others that belongs to another class."""
     nearest = np.zeros(len(rows), np.int64)
     best = np.full(len(rows), np.inf)
     dots = Kernel("linear")
     for left in range(0, len(others), TILE[1]):
-        columns, strange = others.part(left, left + TILE[1]), classes[left : left + TILE[1]]
+        columns, labels = others.part(left, left + TILE[1]), classes[left : left + TILE[1]]
         for top in range(0, len(rows), TILE[0]):
             part = rows.part(top, top + TILE[0])
             squares = part.squares[:, None] + columns.squares - 2.0 * dots.tile(part, columns)
-            squares[codes[top : top + TILE[0], None] == strange] = np.inf
+            squares[codes[top : top + TILE[0], None] == labels] = np.inf
             found = squares.argmin(axis=1)
             least = squares[np.arange(len(found)), found]
             closer = np.flatnonzero(least < best[top : top + TILE[0]])

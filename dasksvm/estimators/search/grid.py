@@ -1,4 +1,4 @@
-"""The choice of C and γ on a grid that shifts to where the best point is (paper 5, section 4.3.2)."""
+"""Search for C and γ on a grid that is extended towards its best point (paper 5, section 4.3.2)."""
 
 import time
 import warnings
@@ -25,7 +25,7 @@ from dasksvm.estimators.search.gamma import jaakkola_gamma
 from dasksvm.solver.engine.selection import RANDOM
 from dasksvm.solver.kernels.kernel import FORMULAS
 
-# Digits of a mean score that count: what is left of equal errors after a mean is rounding.
+# Mean scores are compared after rounding to this many digits, since equal errors can have means that differ by rounding.
 DIGITS = 9
 RULES = {
     "steps": integer("[0, inf)", lambda v: v >= 0),
@@ -36,7 +36,7 @@ RULES = {
 
 
 class _Point(NamedTuple):
-    """A point of the grid; γ is None where it is not searched."""
+    """A point of the grid; γ is None if it is not searched."""
 
     C: float
     gamma: float | None
@@ -47,7 +47,7 @@ class _Point(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What one fold says of a point; of points trained in one run, their share of seconds and kernel values."""
+    """The result of a point on one fold; points trained in one run have equal shares of its seconds and kernel values."""
 
     score: float
     seconds: float
@@ -69,46 +69,47 @@ def _offers(name: str) -> Callable[[Any], bool]:
 class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Choose C and γ by cross-validation on a grid that shifts until its best point is inside (paper 5, section 4.3.2).
 
-    Of equal errors the lower C counts, then the lower γ. While the best point is on an edge of the grid, the row or column
-    beyond that edge is added, and only its points are trained; the search ends when the best point is inside, or when a shift
-    finds no smaller error. With the linear kernel C alone is searched: first on the grid of `C`, then on
-    C₀ · 2^-steps … 2^steps around its best value C₀.
+    Among points with equal errors, the one with the lowest C is chosen, then the one with the lowest γ. While the best point is
+    on an edge of the grid, the row or column beyond that edge is added and its points are trained. The search ends when the best
+    point is inside the grid, or when a shift finds no smaller error. With the linear kernel only C is searched: first on the
+    grid of `C`, then on the values C₀ · 2^-steps to C₀ · 2^steps around its best value C₀.
 
-    All values of C that are new at a γ are trained in one run a fold, side by side over the same kernel rows, if the estimator
-    is a `LaSVC` that takes the examples in random order and has no `max_support` and `max_time`, which would see all of them at
-    once. With `epochs="converged"` each model is the one of a run of its own, to `tol`; with fewer epochs it may differ more.
+    On each fold, all new values of C at a γ are trained in one run that shares the kernel rows, if the estimator is a `LaSVC`
+    with random selection and without `max_support` and `max_time`, which would apply to all values together. With
+    `epochs="converged"`, each model equals that of a separate run up to `tol`; with fewer epochs it may differ more.
 
     Parameters
     ----------
     estimator : LaSVC, or another classifier with parameters C and gamma
-        It is left as it is: clones are fitted.
+        It is not changed: clones are fitted.
     C : sequence of float, default=(0.1, 1, 10, 100, 1000)
-        The edge is shifted by the ratio of the values next to it; one value is never shifted.
+        A shift adds a value beyond the edge, with the ratio of the two values next to it. A single value is never shifted.
     gamma : sequence of float, default=None
-        As C; None: γ_J · 2^-steps … 2^steps, with γ_J of `jaakkola_gamma`, which suits the rbf kernel.
+        The same for γ. With None, the values are γ_J · 2^-steps to γ_J · 2^steps, with γ_J from `jaakkola_gamma`, which is meant
+        for the rbf kernel.
     steps : int, default=2
-        Steps to each side where a grid is made around a value.
+        Number of steps to each side if a grid is made around a value.
     folds : int, default=5
-        Stratified, and shuffled.
+        Number of folds, which are stratified and shuffled.
     max_shifts : int, default=10
-        Shifts after which a search ends where it is, with a warning.
+        Number of shifts after which the search stops with a warning.
     refit : bool, default=True
         Whether to train on all rows with the best parameters.
     random_state : int, RandomState or None, default=None
-        Decides the folds and the sample of `jaakkola_gamma`.
+        Seed for the folds and for the sample of `jaakkola_gamma`.
 
     Attributes
     ----------
     best_params_ : dict
     best_score_ : float
-        Mean accuracy on the folds left out.
+        Mean accuracy on the test folds.
     best_estimator_ : estimator
-        Fitted on all rows; with `refit` only.
+        Fitted on all rows; only with `refit`.
     cv_results_ : dict of arrays
         A value for each point, in order of C and γ: params, param_C, param_gamma (if it is searched), mean_test_score,
         std_test_score, rank_test_score, mean_fit_time, and kernel_evaluations, summed over the folds. Points that were trained
-        in one run share its seconds and kernel values equally, so that the sum is what was computed; nan where the estimator
-        does not count them.
+        in one run have equal shares of its seconds and kernel values, so that the sum over the points is what was computed; nan
+        if the estimator does not count kernel values.
     classes_ : ndarray of shape (c,)
     n_splits_ : int
     n_features_in_ : int
@@ -145,18 +146,18 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
-        """Declare sparse input where the estimator takes it."""
+        """Declare that sparse input is accepted if the estimator accepts it."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Search, and train on all rows with what was found.
+        """Search for the best parameters and, with `refit`, train on all rows with them.
 
         Parameters
         ----------
         X : ndarray or csr_matrix of shape (n, d)
-            In memory: every point trains on every fold. Of more rows, search on a sample.
+            Rows in memory, since every point trains on every fold. For larger data, search on a sample.
         y : array of shape (n,)
 
         Returns
@@ -166,9 +167,9 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
         check_parameters(self, RULES)
         if isinstance(opened(X), Dataset) or is_dask(X) or is_dask(y):
             raise ValueError(
-                "ShiftingGridSearch needs rows in memory, since every point trains on every fold: pass a sample, as "
+                "ShiftingGridSearch needs rows in memory, since every point trains on every fold: pass a sample, such as "
                 "data.rows(ids) and data.labels(ids) of a data set, or X[:20000].compute(); then fit an estimator with "
-                "best_params_ on everything."
+                "best_params_ on all rows."
             )
         rows, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
         check_classification_targets(labels)
@@ -199,23 +200,23 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
         return self
 
     def _gammas(self, X: Any, y: NDArray[Any], random: Any) -> Sequence[float | None]:
-        """Make the grid of γ; [None] where there is none to search."""
+        """Make the grid of γ; [None] if γ is not searched."""
         parameters = self.estimator.get_params()
         if "C" not in parameters:
             raise ValueError(f"{type(self.estimator).__name__} has no parameter C to search.")
-        # A kernel that is not one of ours, as another package's estimator may have, is taken to use γ.
+        # Kernels that this package does not know, such as those of other packages' estimators, are assumed to use γ.
         kernel = parameters.get("kernel")
         unused = kernel in FORMULAS and "gamma" not in FORMULAS[kernel].parameters
         if "gamma" not in parameters or unused:
             if self.gamma is not None:
-                raise ValueError(f"gamma was given, but {self.estimator!r} makes no use of it.")
+                raise ValueError(f"gamma was given, but {self.estimator!r} does not use it.")
             return [None]
         if self.gamma is not None:
             return _ascending("gamma", self.gamma)
         return _around(jaakkola_gamma(X, y, random_state=random), self.steps)
 
     def _explore(self, Cs: list[float], gammas: Sequence[float | None], found: Grid, measure: Measure) -> _Point:
-        """Measure a grid, and what lies beyond its edges while the best point is there and becomes better."""
+        """Measure a grid, and extend it while the best point is on an edge and its error decreases."""
         shifts, last = 0, np.inf
         while True:
             for gamma in gammas:
@@ -229,14 +230,14 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
                 return best
             if shifts == self.max_shifts:
                 warnings.warn(
-                    f"the best point {best.parameters} is on the edge of the grid after max_shifts={shifts} shifts.",
+                    f"the best point {best.parameters} is still on the edge of the grid after max_shifts={shifts} shifts.",
                     ConvergenceWarning,
                     stacklevel=3,
                 )
                 return best
             (Cs, gammas), shifts, last = wider, shifts + 1, error
 
-    # What the best estimator does
+    # Methods of the best estimator
 
     def _best(self) -> Any:
         check_is_fitted(self, "best_estimator_", msg="This %(name)s is not fitted, or was fitted with refit=False.")
@@ -244,7 +245,7 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
 
     @available_if(_offers("predict"))  # type: ignore[untyped-decorator]
     def predict(self, X: Any) -> Any:
-        """Predict with the best estimator, on what it takes: also Dask arrays and data sets, if it is one of this package."""
+        """Predict with the best estimator; if it is one of this package, also for Dask arrays and data sets."""
         return self._best().predict(X)
 
     @available_if(_offers("decision_function"))  # type: ignore[untyped-decorator]
@@ -261,7 +262,7 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
 def _fold(
     estimator: Any, gamma: float | None, Cs: list[float], train: tuple[Any, Any], test: tuple[Any, Any]
 ) -> list[tuple[_Point, _Found]]:
-    """Train for each C on one part and score on the other; side by side where no budget or choice would see all C at once."""
+    """Train for each C on one part and score on the other; in one run if no budget or selection applies to all C together."""
     points = [_Point(C, gamma) for C in Cs]
     start = time.perf_counter()
     if (
@@ -299,7 +300,7 @@ def _around(value: float, steps: int) -> list[float]:
 
 
 def _beyond(values: Any, best: float | None) -> Any:
-    """Widen a grid by the value beyond the edge that the best one is on."""
+    """Extend a grid by a value beyond its edge if the best value is on that edge."""
     if len(values) > 1 and best == values[0]:
         return [values[0] / (values[1] / values[0]), *values]
     if len(values) > 1 and best == values[-1]:
@@ -308,7 +309,7 @@ def _beyond(values: Any, best: float | None) -> Any:
 
 
 def _table(found: Grid) -> dict[str, Any]:
-    """What was found at every point, in order of C and γ."""
+    """Return the results of all points in order of C and γ, as `cv_results_`."""
     points = sorted(found, key=lambda point: (point.C, point.gamma or 0.0))
     scores = np.array([[one.score for one in found[point]] for point in points])
     table: dict[str, Any] = {"params": [point.parameters for point in points]}
