@@ -269,7 +269,7 @@ def test_the_best_bias_minimises_the_loss(seed, n):
 def test_a_budget_that_ends_a_run_is_told(solver, budget):
     X, y = moons(600)
     ((name, value),) = budget.items()
-    with pytest.warns(ConvergenceWarning, match=rf"ended .*{name}={value}.*the largest violation is \S+"):
+    with pytest.warns(ConvergenceWarning, match=rf"(ended|stopped) .*{name}={value}.*the largest violation is \S+"):
         SOLVERS[solver](C=10, gamma=2, random_state=0, **budget).fit(X, y)
 
 
