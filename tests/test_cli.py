@@ -86,7 +86,7 @@ def test_errors_are_one_line(tmp_path: Path):
     LaSVC().fit(data).model_.save(tmp_path / "model")
     (tmp_path / "text").write_text("no model")
     cases = [
-        (("train", tmp_path, tmp_path / "m"), "no data set"),
+        (("train", tmp_path, tmp_path / "m"), "not a data set"),
         (("train", data.path, tmp_path / "absent" / "m"), "folder does not exist"),
         (("predict", data.path, tmp_path / "text", tmp_path / "o.csv"), "is no model"),
         (("predict", data.path, tmp_path / "model", tmp_path / "absent" / "o.csv"), "folder does not exist"),

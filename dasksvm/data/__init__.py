@@ -1,4 +1,4 @@
-"""Where the examples come from: arrays in memory, Dask arrays, data sets on Zarr."""
+"""Sources of examples: arrays in memory, Dask arrays, and data sets on Zarr."""
 
 from dasksvm.data.dataset import Dataset
 

@@ -1,4 +1,4 @@
-"""Training on a Dask cluster: the one package that imports distributed."""
+"""Training on a Dask cluster. No other package imports distributed."""
 
 from dasksvm.runtime.cluster import SchedulerLost, WorkersLost, local_cluster, workers_of
 from dasksvm.runtime.driver import JobCancelled

@@ -1,4 +1,4 @@
-"""Where the rows of a new data set come from: arrays, and files of many kinds, piece by piece."""
+"""Readers of the rows of a new data set, from arrays and from files of several formats, in pieces."""
 
 from dasksvm.data.readers.choice import FORMATS, Reading, reader_of
 from dasksvm.data.readers.reader import Reader
