@@ -1,1 +1,1 @@
-"""Benchmarks: each writes a JSON row a measurement."""
+"""Benchmarks. Each writes one JSON row per measurement."""

@@ -1,4 +1,4 @@
-"""Train from Zarr in this process and on clusters of separate processes, side by side; predict a million rows.
+"""Compare training from Zarr in this process and on clusters of separate processes; predict a million rows.
 
 `python -m pipelines.cluster train --task mnist8 --workers 0,1,2`, `... train --solver smosvc` and `... predict --task mnist8`
 """
@@ -28,7 +28,7 @@ from pipelines.tasks import Task, load
 
 
 def stored(task: Task, folder: Path) -> tuple[Dataset, dict[str, float]]:
-    """Put a task on Zarr, pixels as bytes; give the data and the parameters in its units."""
+    """Write a task to Zarr, pixels as bytes; return the data set and the parameters in its units."""
     parameters = dict(task.parameters)
     X: Any = task.X
     if task.name == "mnist8":
@@ -39,19 +39,19 @@ def stored(task: Task, folder: Path) -> tuple[Dataset, dict[str, float]]:
 
 
 def digest(model: Any) -> str:
-    """Fingerprint of a model."""
+    """Compute a checksum of a model."""
     parts = (model.support_, model.dual_coef_, model.intercept_)
     return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:16]
 
 
 def peak() -> float:
-    """Peak memory of this process so far, in MB; getrusage would begin with that of its parent."""
+    """Return the peak memory of this process so far, in MB; getrusage would include that of its parent."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def resident() -> float:
-    """Memory of this process now, in MB."""
+    """Return the current memory of this process, in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / (1 << 20)
 
@@ -60,7 +60,7 @@ SOLVERS = {"lasvc": LaSVC, "smosvc": SMOSVC}
 
 
 def looking(history: list[dict[str, Any]]) -> dict[str, float]:
-    """Seconds and kernel values between the results of looks at the whole set, where workers compute and nobody else does."""
+    """Return seconds and kernel values of the checks of all examples, in which only the workers compute."""
     seconds = values = 0.0
     for before, after in itertools.pairwise(history):
         if before["phase"] == after["phase"] == "checking" and after["seen"] == before["seen"]:
@@ -70,7 +70,7 @@ def looking(history: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def fit(data: Dataset, estimator: LaSVC | SMOSVC, client: Client | None) -> dict[str, Any]:
-    """Train once; client None stands for this process."""
+    """Train once; without a client, in this process."""
     before, start = resident(), time.perf_counter()
     run = train(data, estimator, client=client)
     row: dict[str, Any] = {
@@ -98,10 +98,12 @@ def main() -> None:
 @click.option("--data", type=click.Path(path_type=Path), default=Path("../shared/data"), show_default=True)
 @click.option("--store", type=click.Path(path_type=Path), default=Path("runs/zarr"), show_default=True)
 @click.option("--solver", type=click.Choice(list(SOLVERS)), default="lasvc", show_default=True)
-@click.option("--workers", default="0,1,2", show_default=True, help="0: in this process.")
+@click.option(
+    "--workers", default="0,1,2", show_default=True, help="Numbers of compute workers; 0: train in this process."
+)
 @click.option("--repeats", default=3, show_default=True)
 @click.option("--cache-size", default=1000.0, show_default=True)
-@click.option("--threads", is_flag=True, help="Workers as threads of this process.")
+@click.option("--threads", is_flag=True, help="Run workers as threads of this process.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/cluster.jsonl"), show_default=True)
 def train_command(
     task: str,
@@ -114,7 +116,7 @@ def train_command(
     threads: bool,
     out: Path,
 ) -> None:
-    """Train on a task with each number of workers in turn, warm."""
+    """Train on a task with each number of workers in turn, after a first run that is not measured."""
     loaded = load(task, data)
     zarr, parameters = stored(loaded, store)
     medians: dict[int, float] = {}
@@ -154,7 +156,7 @@ def train_command(
 @click.option("--workers", default="1,2", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/cluster.jsonl"), show_default=True)
 def predict_command(task: str, data: Path, store: Path, rows: int, workers: str, out: Path) -> None:
-    """Predict many rows from Zarr, and compare with the bare tiles on one core."""
+    """Predict many rows from Zarr, and compare with computing only the kernel values on one core."""
     import dask.array as da
 
     loaded = load(task, data)
@@ -195,7 +197,7 @@ def predict_command(task: str, data: Path, store: Path, rows: int, workers: str,
 
 
 def bare_seconds(model: Any, data: Dataset) -> float:
-    """Seconds of one core for the tiles of all rows, from some that are in memory as features."""
+    """Estimate the seconds that one core needs for the kernel values of all rows, from some rows in memory."""
     ids = np.arange(min(KEPT_CHUNKS * data.chunk_rows, len(data)))
     raw = data.rows(ids)
     dtype = np.dtype(np.float32)

@@ -1,6 +1,6 @@
-"""Train LaSVC and its peers on a task, in one run: medians, ratios, a JSON row each.
+"""Train LaSVC and other solvers on a task: prints medians and ratios, and writes a JSON row for each fit.
 
-Each fit runs in a process of its own: peak memory is then its own, and no solver finds the memory of another one warm.
+Each fit runs in its own process, so that its peak memory is measured separately and no solver profits from another one.
 `python -m pipelines.compare --task mnist8 --solvers lasvc,sklearnex,sklearn --repeats 3`
 """
 
@@ -22,7 +22,7 @@ SOLVERS = ("lasvc", "lasvc-converged", "smosvc", "sklearnex", "sklearn")
 
 
 def make(solver: str, task: Task, cache_size: float, seed: int) -> Any:
-    """Make an estimator, pinned as DESIGN asks for comparisons."""
+    """Make an estimator with the settings that comparisons use."""
     match solver:
         case "lasvc" | "lasvc-converged":
             from dasksvm import LaSVC
@@ -48,7 +48,7 @@ def make(solver: str, task: Task, cache_size: float, seed: int) -> Any:
 
 
 def measure(solver: str, task: Task, cache_size: float, seed: int) -> dict[str, Any]:
-    """Fit once, after a small fit that compiles or loads, and evaluate."""
+    """Fit once, after a small fit that compiles or loads code, and evaluate."""
     make(solver, task, cache_size, seed).fit(task.X[:2000], task.y[:2000])
     model, cost = timed(lambda: make(solver, task, cache_size, seed).fit(task.X, task.y))
     predicted, prediction = timed(lambda: model.predict(task.X_test))
@@ -69,7 +69,7 @@ def measure(solver: str, task: Task, cache_size: float, seed: int) -> dict[str, 
 
 
 def dual(model: Any, task: Task) -> float:
-    """Evaluate the dual objective in float64, by the same code for every solver."""
+    """Compute the dual objective in float64, with the same code for every solver."""
     from dasksvm.model.kernel_model import KernelModel
     from dasksvm.solver.kernels.kernel import Kernel
 
@@ -80,12 +80,14 @@ def dual(model: Any, task: Task) -> float:
 
 
 @click.command()
-@click.option("--task", default="mnist8", show_default=True, help="mnist8, adult, letter-A, forest-N.")
+@click.option(
+    "--task", default="mnist8", show_default=True, help="For example mnist8, adult, letter-A, or forest-N for N rows."
+)
 @click.option("--data", type=click.Path(path_type=Path), default=Path("../shared/data"), show_default=True)
-@click.option("--solvers", default="lasvc,sklearnex,sklearn", show_default=True, help=f"Among {', '.join(SOLVERS)}.")
+@click.option("--solvers", default="lasvc,sklearnex,sklearn", show_default=True, help=f"Some of {', '.join(SOLVERS)}.")
 @click.option("--repeats", default=3, show_default=True)
-@click.option("--cache-size", default=1000.0, show_default=True, help="Megabytes for LaSVC.")
-@click.option("--seed", default=0, show_default=True, help="Of the first repeat; the next ones count up.")
+@click.option("--cache-size", default=1000.0, show_default=True, help="Kernel cache of LaSVC in MB.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the first repeat; each further repeat adds 1.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/compare.jsonl"), show_default=True)
 @click.option("--one", default=None, hidden=True)
 def main(
@@ -122,7 +124,7 @@ def main(
 
 
 def describe(name: str, rows: list[dict[str, Any]]) -> str:
-    """Give the medians of some rows in a line."""
+    """Format the medians of some rows as a line."""
 
     def middle(field: str) -> float:
         return float(statistics.median(row[field] for row in rows))

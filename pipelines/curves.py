@@ -1,4 +1,4 @@
-"""Error curves of `pipelines.selection`: read, averaged, and compared with the exact SVM."""
+"""Reads the error curves of `pipelines.selection`, averages them, and compares them with the exact SVM."""
 
 import json
 from pathlib import Path
@@ -15,20 +15,20 @@ IDENTITY = ("pipeline", "task", "noise", "C", "seed", "solver")
 
 
 def read(out: Path, **wanted: Any) -> list[dict[str, Any]]:
-    """Read the rows of a file that have some values; of a run that was repeated, the last one."""
+    """Read the rows of a file that have these values; if a run was repeated, only its last row."""
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     found = [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
     return list({tuple(row.get(key) for key in IDENTITY): row for row in found}.values())
 
 
 def mean_curve(rows: list[dict[str, Any]]) -> dict[str, NDArray[np.float64]]:
-    """Average curves point by point, over the looks that all of them have."""
+    """Average curves point by point, over the points that all of them have."""
     length = min(len(row["curve"]) for row in rows)
     return {key: np.mean([[entry[key] for entry in row["curve"][:length]] for row in rows], axis=0) for key in KEPT}
 
 
 def above(rows: list[dict[str, Any]], exact: list[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give the mean of what the errors of curves are above the exact SVM's, run by run, and its standard error."""
+    """Return the mean difference between the errors of curves and those of the exact SVM, and its standard error."""
     of = {row["seed"]: row["error"] for row in exact}
     length = min(len(row["curve"]) for row in rows)
     more = np.array([[at["error"] - of.get(row["seed"], of[0]) for at in row["curve"][:length]] for row in rows])

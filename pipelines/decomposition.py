@@ -1,9 +1,9 @@
-"""The two-variable solver's ways to choose a pair, and the blocks: tables 2, 4, 5, 6, 7 and figures 6, 7 of paper 4.
+"""Working set selections of the two-variable solver, and blocks: tables 2, 4, 5, 6, 7 and figures 6, 7 of paper 4.
 
 `python -m pipelines.decomposition table --task letter-A`, `... table --task mnist-04 --rows 5000 --no-shrinking`,
 `... cache --task letter-A`, `... rows --task satimage-damp`, `... grid --task adult --rows 1000`, `... blocks --task adult`,
-then `... told` and `... plot`. The paper's tasks beside MNIST are not among the data. What counts are steps and kernel rows, so
-that all fits share one process; the seconds are good for ratios only.
+then `... told` and `... plot`. Of the paper's tasks only MNIST is among the data. All fits share one process, because steps and
+kernel rows are compared; use the seconds only for ratios.
 """
 
 import warnings
@@ -44,23 +44,33 @@ MEGABYTE = 1 << 20
 
 @click.group()
 def main() -> None:
-    """Measure how pairs and blocks are chosen."""
+    """Compare ways to select pairs and blocks."""
 
 
 def common(command: Command) -> Command:
-    """Give a command the options of all: what is solved, and where the rows go."""
+    """Add the options that all commands share: what to solve, and where to write the rows."""
     options = (
         click.option("--task", "name", default="letter-A", show_default=True),
-        click.option("--rows", "count", type=int, default=0, help="Training rows; 0: all."),
-        click.option("--selections", default="mvp,second-order,hmg", show_default=True, help="Also mg."),
-        click.option("--orders", default=10, show_default=True, help="Seeds: of the order and of the first pair."),
+        click.option("--rows", "count", type=int, default=0, help="Number of training rows; 0: all."),
+        click.option(
+            "--selections",
+            default="mvp,second-order,hmg",
+            show_default=True,
+            help="Selections to compare; mg is available too.",
+        ),
+        click.option(
+            "--orders",
+            default=10,
+            show_default=True,
+            help="Number of seeds, each of which sets the order of the examples and the first pair.",
+        ),
         click.option("--tol", default=1e-3, show_default=True),
         click.option("--stop", type=click.Choice(["kkt", "gain"]), default="kkt", show_default=True),
         click.option("--shrinking/--no-shrinking", default=True, show_default=True),
         click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
         click.option("--max-iter", default=-1, show_default=True),
-        click.option("--cost", type=float, help="C instead of the task's."),
-        click.option("--gamma", type=float, help="γ instead of the task's."),
+        click.option("--cost", type=float, help="Override the C of the task."),
+        click.option("--gamma", type=float, help="Override the γ of the task."),
         click.option("--data", type=click.Path(path_type=Path), default=Path("../shared/data"), show_default=True),
         click.option(
             "--out", type=click.Path(path_type=Path), default=Path("runs/decomposition.jsonl"), show_default=True
@@ -69,11 +79,16 @@ def common(command: Command) -> Command:
     return reduce(lambda made, option: option(made), reversed(options), command)
 
 
-cache_option = click.option("--cache-share", default=0.01, show_default=True, help="Of the kernel matrix in float32.")
+cache_option = click.option(
+    "--cache-share",
+    default=0.01,
+    show_default=True,
+    help="Size of the cache as a share of the kernel matrix in float32.",
+)
 
 
 class Studied(SMOSVC):
-    """SMOSVC that searches other rows for maximum gain, and keeps what its learner has counted."""
+    """An SMOSVC that can search other rows for the maximum gain, and keeps the counters of its learner."""
 
     searched = 2
 
@@ -90,25 +105,25 @@ class Studied(SMOSVC):
 
 
 def task_of(name: str, count: int, data: Path, options: dict[str, Any]) -> Task:
-    """Load a task, or the first rows of it; C and γ are taken from the options, where these have any."""
+    """Load a task, or its first rows; C and γ can be overridden by the options."""
     task = load(f"{name}-{count}" if count else name, data)
     given = {"C": options.pop("cost"), "gamma": options.pop("gamma")}
     return replace(task, parameters=task.parameters | {name: value for name, value in given.items() if value})
 
 
 def cache_of(share: float, rows: int) -> int:
-    """Give the bytes of a share of a kernel matrix of float32 values, at least two rows."""
+    """Return the size in bytes of a share of a kernel matrix of float32 values, at least two rows."""
     return VALUE * max(round(share * rows**2), 2 * rows)
 
 
 def rows_kept(cache_bytes: int, rows: int, width: int) -> int:
-    """Count the whole rows of values of `width` bytes that the cache keeps: it has pages, and a least number of rows."""
+    """Return how many rows of values of `width` bytes the cache keeps, given its pages and its least number of rows."""
     pages = max(cache_bytes // ((PAGE + PAD) * width), LEAST_ROWS * blocks_of(rows))
     return min(pages // blocks_of(rows), rows)
 
 
 def violation(task: Task, support: Any, coefficients: Any) -> float:
-    """Compute δ = g_max - g_min of paper 1's equation 10 over the whole training set, in float64, whatever a solver says."""
+    """Compute δ = g_max - g_min (paper 1, equation 10) over the whole training set in float64, independently of the solver."""
     X = np.asarray(task.X, np.float64)
     kernel = Kernel("rbf", task.parameters["gamma"])
     model = KernelModel(kernel, X[support], coefficients.reshape(1, -1), np.zeros(1), np.unique(task.y))
@@ -121,7 +136,7 @@ def violation(task: Task, support: Any, coefficients: Any) -> float:
 
 
 def fitted(task: Task, seed: int, cache_bytes: int, searched: int = 2, **options: Any) -> dict[str, Any]:
-    """Fit once, and give what it took and where it came to."""
+    """Fit once; return the cost and the result as a row."""
     parameters: dict[str, Any] = dict(task.parameters)
     model = Studied(**parameters, cache_size=cache_bytes / MEGABYTE, random_state=seed, **options)
     model.searched = searched
@@ -155,14 +170,14 @@ def fitted(task: Task, seed: int, cache_bytes: int, searched: int = 2, **options
 
 
 def warmed(task: Task, options: dict[str, Any]) -> None:
-    """Compile what a fit with these options needs."""
+    """Compile everything that a fit with these options needs."""
     few = np.concatenate([np.flatnonzero(task.y == label)[: WARM // 2] for label in np.unique(task.y)])
     small = replace(task, X=task.X[few], y=task.y[few])
     fitted(small, 0, cache_of(0.1, len(few)), **(options | {"max_iter": 500}))
 
 
 def keep(out: Path, study: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Write a row of a study to the file, and a line of it to the terminal."""
+    """Append a row of a study to the file, and print a line about it."""
     row = {"pipeline": "decomposition", "study": study} | row
     write(out, row | environment())
     click.echo(
@@ -175,7 +190,7 @@ def keep(out: Path, study: str, row: dict[str, Any]) -> dict[str, Any]:
 def solved_in_pairs(
     study: str, out: Path, stop: str, options: dict[str, Any], runs: Iterable[tuple[Task, int, str, float, int]]
 ) -> None:
-    """Solve tasks in pairs, and tell the medians; a run has a task, a seed, a selection, a share of cache, and rows to search.
+    """Solve tasks in pairs, and print the medians; a run has a task, a seed, a selection, a share of cache, and rows to search.
 
     Only maximum gain can stop by its step, as in the paper.
     """
@@ -204,7 +219,7 @@ def table(
     cache_share: float,
     **more: Any,
 ) -> None:
-    """Solve with each selection in several orders (tables 2 and 4)."""
+    """Solve with each selection for several orders of the examples (tables 2 and 4)."""
     task = task_of(name, count, data, more)
     runs = ((task, seed, each, cache_share, 2) for seed in range(orders) for each in selections.split(","))
     solved_in_pairs("table", out, stop, more, runs)
@@ -236,7 +251,7 @@ def searched_rows(
     cache_share: float,
     **more: Any,
 ) -> None:
-    """Search two rows, one, and the whole cache for maximum gain by HMG, whatever `--selections` (tables 6 and 7)."""
+    """Search one row, two rows and the whole cache for the maximum gain; always uses HMG (tables 6 and 7)."""
     task = task_of(name, count, data, more)
     runs = ((task, seed, "hmg", cache_share, searched) for seed in range(orders) for searched in SEARCHED)
     solved_in_pairs("rows", out, stop, more, runs)
@@ -245,8 +260,8 @@ def searched_rows(
 @main.command()
 @common
 @cache_option
-@click.option("--points", default=5, show_default=True, help="Values of C, and of γ.")
-@click.option("--factor", default=1e4, show_default=True, help="From the least to the largest.")
+@click.option("--points", default=5, show_default=True, help="Number of values of C, and of γ.")
+@click.option("--factor", default=1e4, show_default=True, help="Ratio of the largest to the smallest value.")
 def grid(
     name: str,
     count: int,
@@ -260,7 +275,7 @@ def grid(
     factor: float,
     **more: Any,
 ) -> None:
-    """Vary C and γ around the task's (figure 6)."""
+    """Vary C and γ around the values of the task (figure 6)."""
     task, around = task_of(name, count, data, more), np.geomspace(factor**-0.5, factor**0.5, points)
     costs, widths = (float(task.parameters[each]) * around for each in ("C", "gamma"))
     runs = (
@@ -273,7 +288,7 @@ def grid(
 @main.command()
 @common
 @click.option("--sizes", default="256,512,1024,2048", show_default=True)
-@click.option("--cache-size", default=1000.0, show_default=True, help="Megabytes.")
+@click.option("--cache-size", default=1000.0, show_default=True, help="Kernel cache in MB.")
 def blocks(
     name: str,
     count: int,
@@ -286,7 +301,7 @@ def blocks(
     cache_size: float,
     **more: Any,
 ) -> None:
-    """Solve in blocks, beside LIBSVM's dual; blocks have a stop of their own, and `--stop` does not matter."""
+    """Solve in blocks, and compare the dual with LIBSVM's. Blocks have their own stopping rule: `--stop` has no effect."""
     task, rows = task_of(name, count, data, more), []
     peer, cost = timed(lambda: SVC(**task.parameters, tol=1e-6, cache_size=cache_size).fit(task.X, task.y))
     optimum = dual(peer, task)
@@ -303,7 +318,7 @@ def blocks(
 @main.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/decomposition.jsonl"), show_default=True)
 def told(out: Path) -> None:
-    """Tell the medians of all rows of a file, beside the paper."""
+    """Print the medians of all rows of a file next to the values of the paper."""
     told_rows(read(out))
 
 

@@ -1,4 +1,4 @@
-"""What paper 4 says, and the medians of the rows of `pipelines.decomposition` beside it."""
+"""Values of paper 4, and the medians of the rows of `pipelines.decomposition` next to them."""
 
 import json
 import statistics
@@ -30,7 +30,7 @@ TABLE67 = {
     "connect-4": {1: (83_305, 13_557.529), 2: (50_281, 13_557.536), 0: (51_285, 13_557.538)},
 }
 SEARCHED = {2: "two rows", 1: "one row", 0: "the cache"}
-# Orders from which on a rank sum says something.
+# Least number of orders for a rank-sum test.
 ENOUGH = 5
 FIGURES = ("iterations", "kernel_rows", "seconds", "dual", "delta")
 Rows = list[dict[str, Any]]
@@ -51,12 +51,12 @@ def grouped(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], Any]
 
 
 def median(rows: Rows, figure: str) -> float:
-    """Give the median of a figure."""
+    """Return the median of a figure."""
     return float(statistics.median(row[figure] for row in rows))
 
 
 def told_rows(rows: Rows) -> None:
-    """Tell the medians of each study over the orders, and beside them what the paper says."""
+    """Print the medians of each study over the orders, next to the values of the paper."""
     telling = {"table": _table, "cache": _cache, "rows": _searched, "grid": _grid, "blocks": _blocks}
     kind = ("study", "task", "examples", "tol", "dtype", "shrinking")
 
@@ -72,12 +72,12 @@ def told_rows(rows: Rows) -> None:
 
 
 def label(row: dict[str, Any]) -> str:
-    """Name a selection, and its stop where that is its own."""
+    """Name a selection, and its stopping rule if it has its own."""
     return str(row["selection"]) + (", gain" if row.get("stop") == "gain" else "")
 
 
 def medians(rows: Rows) -> str:
-    """Give the medians of some rows in a line; rows asked for may hold the values of the examples in play alone."""
+    """Format the medians of some rows as a line; requested kernel rows may be limited to the active examples."""
     steps, values, seconds, dual, delta = (median(rows, figure) for figure in FIGURES)
     ends = [row["converged"] for row in rows]
     missed = "" if rows[0]["missed"] is None else f" ({median(rows, 'missed'):.0f} asked for)"
@@ -107,7 +107,7 @@ def _known(name: str, shrinking: bool) -> str:
 
 
 def _ratios(found: dict[str, Rows]) -> None:
-    """Tell shares of the second order's steps, rows and seconds."""
+    """Print the shares of the steps, rows and seconds of second-order selection."""
     base = found.get("second-order")
     for name, mine in found.items():
         if base is not None and mine is not base:
@@ -116,7 +116,7 @@ def _ratios(found: dict[str, Rows]) -> None:
 
 
 def _tested(found: dict[str, Rows]) -> None:
-    """Tell two-sided p-values of rank-sum tests between two selections."""
+    """Print two-sided p-values of rank-sum tests between two selections."""
     for one, other in combinations(found, 2):
         mine, theirs = found[one], found[other]
         if min(len(mine), len(theirs)) >= ENOUGH:
@@ -149,7 +149,7 @@ def _searched(rows: Rows) -> None:
 
 
 def degenerate(row: dict[str, Any]) -> str:
-    """Tell whether nearly all examples are support vectors, or nearly all of these at C (figure 6), or neither."""
+    """Describe whether nearly all examples are support vectors, or nearly all of these are at C (figure 6), or neither."""
     if row["support_share"] >= 0.99:
         return "all"
     return "bounded" if row["bounded_share"] >= 0.99 * row["support_share"] else ""

@@ -1,4 +1,4 @@
-"""Figures 6 and 7 of paper 4, of the rows that `pipelines.decomposition` wrote."""
+"""Figures 6 and 7 of paper 4, from the rows that `pipelines.decomposition` wrote."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ DOTS = {"all": "gray", "bounded": "black"}
 
 
 def draw(out: Path, folder: Path) -> list[Path]:
-    """Draw a picture of each task's grid of C and γ (figure 6), and one of its caches (figure 7).
+    """Plot the grid of C and γ of each task (figure 6), and its cache sizes (figure 7).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Write made data as files of every kind and measure how fast they become data sets.
+"""Write generated data as files of every format, and measure how fast they are ingested.
 
 `python -m pipelines.ingest --megabytes 400`
 """
@@ -20,12 +20,12 @@ from dasksvm.data.ingest.readers import FORMATS
 from pipelines.rows import environment, timed, write
 
 WIDTH = 100
-# Bytes of a value in each format, about; decides the number of rows.
+# Approximate bytes per value in each format, from which the number of rows follows.
 VALUE_BYTES = {"csv": 9, "svmlight": 11, "npy": 4, "npz": 4, "parquet": 4, "anndata": 4}
 
 
 def made(format: str, rows: int, folder: Path) -> tuple[str, Any]:
-    """Write rows as a file of a format, if it is not there; return its path and what y is."""
+    """Write rows as a file of a format, unless it exists; return its path and the value of y."""
     path = folder / f"{rows}.{ {'svmlight': 'svm', 'anndata': 'zarr'}.get(format, format) }"
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, rows)
@@ -65,12 +65,12 @@ def _write(format: str, path: Path, X: NDArray[np.float32], y: NDArray[np.int64]
 
 @click.command()
 @click.option("--formats", default=",".join(FORMATS), show_default=True)
-@click.option("--megabytes", default=400, show_default=True, help="Of input, about.")
+@click.option("--megabytes", default=400, show_default=True, help="Approximate size of the input.")
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("runs/ingest"), show_default=True)
 @click.option("--repeats", default=3, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/ingest.jsonl"), show_default=True)
 def main(formats: str, megabytes: int, folder: Path, repeats: int, out: Path) -> None:
-    """Ingest made data, shuffled, on the threads of this process."""
+    """Ingest generated data with shuffling, on the threads of this process."""
     folder.mkdir(parents=True, exist_ok=True)
     for format in formats.split(","):
         source, y = made(format, int(megabytes * 1e6 / WIDTH / VALUE_BYTES[format]), folder)

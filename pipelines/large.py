@@ -1,4 +1,4 @@
-"""Larger than memory: Forest by size beside its peer, cache sizes, sparse against dense, and 20 GB under 2 GB workers.
+"""Large data: Forest by size next to a peer, cache sizes, sparse against dense, and 20 GB of data on workers with 2 GB.
 
 `python -m pipelines.large forest --rows 25000,50000,100000`, `... forest --rows 521012 --tol 0.01 --no-peer`, `... cache`,
 `... sparse --task reuters`, `... flat`
@@ -38,11 +38,11 @@ out_option = click.option("--out", type=click.Path(path_type=Path), default=Path
 
 @click.group()
 def main() -> None:
-    """Measure what happens where data outgrow memory."""
+    """Measure training on data that are larger than memory."""
 
 
 def on_disk(name: str, data: Path, store: Path) -> tuple[Dataset, Dataset, dict[str, float]]:
-    """Put a task's training and test rows on Zarr, if they are not there."""
+    """Write the training and test rows of a task to Zarr, unless they exist."""
     paths = [store / f"{name}-{part}.zarr" for part in ("train", "test")]
     about = store / f"{name}.json"
     if not about.exists():
@@ -57,7 +57,7 @@ def on_disk(name: str, data: Path, store: Path) -> tuple[Dataset, Dataset, dict[
 
 
 def fit(data: Dataset, estimator: LaSVC | SMOSVC, workers: int, threads: bool) -> tuple[Any, dict[str, Any]]:
-    """Train once, compiled, on a cluster of this machine, or in this process; return the run and what it took."""
+    """Train once, after compilation, on a cluster of this machine or in this process; return the run and its cost."""
     with ExitStack() as stack:
         client = None
         if workers:
@@ -77,11 +77,11 @@ def fit(data: Dataset, estimator: LaSVC | SMOSVC, workers: int, threads: bool) -
 
 @main.command()
 @click.option("--rows", default="25000,50000,100000", show_default=True)
-@click.option("--workers", default=2, show_default=True, help="0: in this process.")
-@click.option("--threads", is_flag=True, help="Workers as threads of this process.")
+@click.option("--workers", default=2, show_default=True, help="Number of compute workers; 0: train in this process.")
+@click.option("--threads", is_flag=True, help="Run workers as threads of this process.")
 @click.option("--cache-size", default=2000.0, show_default=True)
-@click.option("--tol", type=float, default=None, help="SMOSVC to this tolerance, and not LaSVC's epoch.")
-@click.option("--peer/--no-peer", default=True, show_default=True, help="Also sklearnex, in a process of its own.")
+@click.option("--tol", type=float, default=None, help="Train SMOSVC to this tolerance instead of LaSVC for one epoch.")
+@click.option("--peer/--no-peer", default=True, show_default=True, help="Also run sklearnex, in its own process.")
 @folder_option
 @store_option
 @out_option
@@ -96,7 +96,7 @@ def forest(
     store: Path,
     out: Path,
 ) -> None:
-    """Train one epoch, or to the optimum, from Zarr on each number of rows; time and memory against them, with the exponents."""
+    """Train for one epoch, or to the optimum, from Zarr on each number of rows; show how time and memory grow."""
     found = []
     for count in (int(text) for text in rows.split(",")):
         name = f"forest-{count}"
@@ -125,7 +125,7 @@ def forest(
 
 
 def against(solver: str, task: str, data: Path) -> dict[str, Any]:
-    """Measure a peer in a process of its own."""
+    """Measure a peer in its own process."""
     command = [sys.executable, "-m", "pipelines.compare", "--one", solver, "--task", task, "--data", str(data)]
     result = subprocess.run(command, check=True, capture_output=True, text=True)
     row: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
@@ -134,7 +134,7 @@ def against(solver: str, task: str, data: Path) -> dict[str, Any]:
 
 @main.command()
 @click.option("--task", default="mnist8", show_default=True)
-@click.option("--sizes", default="1000,50,8", show_default=True, help="Megabytes.")
+@click.option("--sizes", default="1000,50,8", show_default=True, help="Cache sizes in MB.")
 @click.option("--repeats", default=3, show_default=True)
 @folder_option
 @out_option
@@ -163,7 +163,7 @@ def cache(task: str, sizes: str, repeats: int, data: Path, out: Path) -> None:
 @store_option
 @out_option
 def sparse(task: str, epochs: str, repeats: int, data: Path, store: Path, out: Path) -> None:
-    """Train on a task as CSR and as a dense matrix, from Zarr, each in a process of its own."""
+    """Train on a task as CSR and as a dense matrix, from Zarr, each in its own process."""
     import scipy.sparse as sp
 
     loaded = load(task, data)
@@ -204,7 +204,7 @@ def alone(path: str, settings: dict[str, Any]) -> None:
 def clusters_of_points(
     rng: np.random.Generator, rows: int, width: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Draw points around 40 centres, whose classes alternate."""
+    """Draw points around 40 centres with alternating classes."""
     centres = np.random.default_rng(7).normal(size=(40, width)).astype(np.float32)
     of = rng.integers(0, 40, rows)
     X = rng.standard_normal((rows, width), np.float32)
@@ -216,12 +216,12 @@ def clusters_of_points(
 @click.option("--rows", default=10_000_000, show_default=True)
 @click.option("--width", default=500, show_default=True)
 @click.option("--workers", default=2, show_default=True)
-@click.option("--limit", default="2GB", show_default=True, help="Memory of each worker.")
+@click.option("--limit", default="2GB", show_default=True, help="Memory limit of each worker.")
 @click.option("--max-time", default=900.0, show_default=True)
 @store_option
 @out_option
 def flat(rows: int, width: int, workers: int, limit: str, max_time: float, store: Path, out: Path) -> None:
-    """Make a data set chunk by chunk, and pass over it once with workers that it would not fit."""
+    """Create a data set chunk by chunk, and train for one epoch with workers that have less memory than it needs."""
     import dask.array as da
 
     path, block = store / f"points-{rows}-{width}.zarr", 20_000
@@ -265,7 +265,7 @@ def flat(rows: int, width: int, workers: int, limit: str, max_time: float, store
 
 
 def plot(samples: list[dict[str, Any]], path: Path) -> None:
-    """Draw the memory of each worker over time."""
+    """Plot the memory of each worker over time."""
     import matplotlib
 
     matplotlib.use("Agg")

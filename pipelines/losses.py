@@ -1,4 +1,4 @@
-"""What the loss of a worker costs, and what snapshots do: kill one in the middle of a training, in separate processes.
+"""Measure what the loss of a worker costs, with and without snapshots: kills a worker process during a training.
 
 `python -m pipelines.losses --task mnist8 --epochs 4`
 """
@@ -26,7 +26,7 @@ LOSSES = ("nobody", "compute", "coordinator")
 
 
 class Killer:
-    """A callback that kills a worker when a share of the examples was seen, and remembers when.
+    """A callback that kills a worker after a share of the examples, and records when.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Killer:
         self.struck = self.last = self.away = self.redone = 0.0
 
     def __call__(self, progress: Any, seconds: float) -> bool:
-        """Strike once; then see for how long nothing new came at most."""
+        """Kill the worker once; then record the longest time without a new result."""
         if self.struck:
             self.away = max(self.away, seconds - self.last)
         self.last = seconds
@@ -62,7 +62,7 @@ class Killer:
 
 
 def measure(data: Dataset, estimator: LaSVC, loss: str, every: float) -> dict[str, Any]:
-    """Train on a new, warm cluster, with a loss in the middle."""
+    """Train on a new cluster that has compiled, and lose a worker in the middle."""
     total = len(data) * estimator.epochs
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -97,7 +97,7 @@ def measure(data: Dataset, estimator: LaSVC, loss: str, every: float) -> dict[st
 @click.option("--repeats", default=3, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/losses.jsonl"), show_default=True)
 def main(task: str, data: Path, store: Path, epochs: int, every: float, repeats: int, out: Path) -> None:
-    """Compare trainings that lose nobody, a compute worker, or the coordinator's."""
+    """Compare trainings that lose no worker, a compute worker, or the coordinator's worker."""
     zarr, parameters = stored(load(task, data), store)
     estimator = LaSVC(random_state=0, epochs=epochs, **parameters)
     for loss in LOSSES:

@@ -1,4 +1,4 @@
-"""The memory of all processes of a run, sampled while it goes on."""
+"""Samples the memory of all processes of a run."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ PERIOD = 0.5
 
 
 def resident_by_process() -> dict[int, float]:
-    """Give the resident memory of this process and of all that it started, in MB, by pid."""
+    """Return the resident memory of this process and all its descendants, in MB, by pid."""
     children: dict[int, list[int]] = {}
     sizes: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -32,7 +32,7 @@ def resident_by_process() -> dict[int, float]:
 
 
 class Sampler:
-    """Sample memory, and whatever else is asked, in a thread.
+    """Sample memory, and optionally other values, in a thread.
 
     Parameters
     ----------
@@ -63,5 +63,5 @@ class Sampler:
 
     @property
     def peak(self) -> float:
-        """Largest sum of all processes, in MB."""
+        """The largest sum over all processes, in MB."""
         return max((sample["mb"] for sample in self.samples), default=0.0)

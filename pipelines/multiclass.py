@@ -1,7 +1,7 @@
-"""The multi-class tables and curves: tables 4.3, 4.4, 5.2 and 5.3 of paper 5, and one-vs-rest beside one-vs-one.
+"""Multi-class tables and curves: tables 4.3, 4.4, 5.2 and 5.3 of paper 5, and one-vs-rest next to one-vs-one.
 
 `python -m pipelines.multiclass table --task letter --machine llw`, `... curves --task letter --machine cs --cache-share 0.2`,
-`... rest --task mnist`, then `... told` and `... plot`. Each run has a process of its own.
+`... rest --task mnist`, then `... told` and `... plot`. Each run has its own process.
 """
 
 import json
@@ -20,7 +20,7 @@ from pipelines.multiclass_paper import PAPER, PARAMETERS
 from pipelines.rows import environment, timed, write
 from pipelines.tasks import Task, load
 
-# What the runs of a table change; the paper's names stand in PAPER.
+# Parameters that differ between the runs of a table; PAPER has the names of the paper.
 VARIANTS: dict[str, dict[str, Any]] = {
     "S2DO_ALL": {"working_set": "all"},
     "RANDOM_PATTERN_S2DO_ALL": {"working_set": "random-pattern"},
@@ -36,10 +36,12 @@ STRATEGY = {"llw": "all", "cs": "random-pattern", "ww": "random-pattern"}
 LOOKS = 30
 data_option = click.option("--data", type=click.Path(path_type=Path), default=Path("../shared/data"), show_default=True)
 task_option = click.option(
-    "--task", default="letter", show_default=True, help="letter, mnist, satimage, digits, or NAME-ROWS."
+    "--task", default="letter", show_default=True, help="letter, mnist, satimage, digits, or NAME-N for N rows."
 )
 machine_option = click.option("--machine", type=click.Choice(list(STRATEGY)), default="llw", show_default=True)
-cache_option = click.option("--cache-size", default=3072.0, show_default=True, help="Megabytes; the paper has 3 GB.")
+cache_option = click.option(
+    "--cache-size", default=3072.0, show_default=True, help="Kernel cache in MB; the paper has 3 GB."
+)
 out_option = click.option(
     "--out", type=click.Path(path_type=Path), default=Path("runs/multiclass.jsonl"), show_default=True
 )
@@ -47,7 +49,7 @@ out_option = click.option(
 
 @click.group()
 def main() -> None:
-    """Measure machines of several classes."""
+    """Compare multi-class machines."""
 
 
 def estimator(task: Task, machine: str, variant: str, seed: int, cache_size: float) -> MulticlassSVC:
@@ -73,7 +75,7 @@ def estimator(task: Task, machine: str, variant: str, seed: int, cache_size: flo
 def table(
     task: str, machine: str, variants: str, seed: int, cache_size: float, data: Path, out: Path, one: str | None
 ) -> None:
-    """Train variants of a machine: error, dual, seconds and kernel values of each."""
+    """Train variants of a machine, and show error, dual, seconds and kernel values of each."""
     if one is None:
         for variant in variants.split(","):
             _alone("table", out, locals() | {"one": variant}, ("task", "machine", "seed", "cache_size", "data", "one"))
@@ -98,7 +100,7 @@ def table(
 @data_option
 @out_option
 def search(task: str, machines: str, data: Path, out: Path) -> None:
-    """Search C and γ as in section 4.3.2; what was found for satimage and digits stands in `PARAMETERS`."""
+    """Search C and γ as in section 4.3.2; `PARAMETERS` has the results for satimage and digits."""
     found = load(task, data)
     for machine in machines.split(","):
         solver = LaSVC(random_state=0) if machine == "rest" else MulticlassSVC(machine=machine, random_state=0)
@@ -115,14 +117,16 @@ def search(task: str, machines: str, data: Path, out: Path) -> None:
 @machine_option
 @click.option("--variants", default="S2DO_ALL,batch", show_default=True)
 @click.option("--seed", default=0, show_default=True)
-@click.option("--cache-share", default=1.2, show_default=True, help="Of the kernel matrix (figures 4.4 and 4.5).")
+@click.option(
+    "--cache-share", default=1.2, show_default=True, help="Cache as a share of the kernel matrix (figures 4.4 and 4.5)."
+)
 @data_option
 @out_option
 @click.option("--one", default=None, hidden=True)
 def curves(
     task: str, machine: str, variants: str, seed: int, cache_share: float, data: Path, out: Path, one: str | None
 ) -> None:
-    """Follow the dual and the test error over time and kernel values (figures 4.1 to 4.5 and 5.1 to 5.3)."""
+    """Record the dual and the test error over time and kernel values (figures 4.1 to 4.5 and 5.1 to 5.3)."""
     if one is None:
         for variant in variants.split(","):
             _alone(
@@ -162,7 +166,7 @@ def _point(entry: dict[str, Any]) -> dict[str, Any]:
 @out_option
 @click.option("--one", default=None, hidden=True)
 def rest(task: str, solvers: str, repeats: int, cache_size: float, data: Path, out: Path, one: str | None) -> None:
-    """Train one-vs-rest, one-vs-one and a peer, and, as `separate`, each class against the rest by itself."""
+    """Train one-vs-rest, one-vs-one and a peer, and, as `separate`, each class against the rest separately."""
     if one is None:
         for _ in range(repeats):
             for solver in solvers.split(","):
@@ -206,7 +210,7 @@ def _figures(model: MulticlassSVC, task: Task) -> dict[str, Any]:
 
 
 def _alone(command: str, out: Path, values: dict[str, Any], names: tuple[str, ...]) -> None:
-    """Run one variant in a process of its own, and keep its row."""
+    """Run one variant in its own process, and write its row."""
     arguments = [part for name in names for part in (f"--{name.replace('_', '-')}", str(values[name]))]
     line = [sys.executable, "-m", "pipelines.multiclass", command, *arguments]
     result = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True)
@@ -228,7 +232,7 @@ def _line(row: dict[str, Any]) -> str:
 @main.command()
 @out_option
 def told(out: Path) -> None:
-    """Put the rows of the tables beside the paper's values."""
+    """Print the rows of the tables next to the values of the paper."""
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     for row in rows:
         if row["pipeline"] in ("curves", "search"):
@@ -246,7 +250,7 @@ def told(out: Path) -> None:
 @out_option
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("runs/figures"), show_default=True)
 def plot(out: Path, folder: Path) -> None:
-    """Draw the curves."""
+    """Plot the curves."""
     from pipelines.multiclass_plots import draw
 
     for path in draw(out, folder):

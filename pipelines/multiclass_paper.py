@@ -1,7 +1,7 @@
-"""What paper 5 says: the parameters of tables 4.2 and 5.1, and the figures of tables 4.3, 4.4, 5.2 and 5.3."""
+"""Values of paper 5: the parameters of tables 4.2 and 5.1, and the results of tables 4.3, 4.4, 5.2 and 5.3."""
 
 LETTER, MNIST = 0.0512821, 0.0189274
-# C and γ of satimage (its first 1,500 rows) and digits, which the paper does not have, are what `search` found.
+# C and γ of satimage (its first 1,500 rows) and digits are not from the paper but results of `search`.
 PARAMETERS: dict[str, dict[str, dict[str, float]]] = {
     "letter": {
         "llw": {"C": 1000.0, "gamma": LETTER},

@@ -1,4 +1,4 @@
-"""Curves of paper 5, figures 4.1 to 4.5 and 5.1 to 5.3, of the rows that `pipelines.multiclass` wrote."""
+"""Curves of paper 5, figures 4.1 to 4.5 and 5.1 to 5.3, from the rows that `pipelines.multiclass` wrote."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ AXES = {"seconds": "seconds", "kernel_evaluations": "kernel values"}
 
 
 def draw(out: Path, folder: Path) -> list[Path]:
-    """Draw a picture for each task, machine and cache that there are curves of.
+    """Make one plot for each task, machine and cache size that has curves.
 
     Parameters
     ----------

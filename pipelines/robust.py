@@ -1,4 +1,4 @@
-"""The gap-driven and robust solvers beside LASVM and the exact SVM: tables 1, 3, 4 and figures 1, 2, 4 to 8 of paper 2.
+"""Gap-driven and robust solvers next to LASVM and the exact SVM: tables 1, 3, 4 and figures 1, 2, 4 to 8 of paper 2.
 
 `python -m pipelines.robust table --task adult`, `... curves --task adult`, `... ramps --task adult`, `... analysis`, then
 `... told` and `... plot`. Tasks are adult, banana, mnist8, reuters, and mnist8-noisy with a tenth of the training labels wrong.
@@ -39,7 +39,9 @@ PARAMETERS = {
 LOOKS = 40
 WARM = 1500
 task_option = click.option("--task", "name", default="adult", show_default=True)
-runs_option = click.option("--runs", default=10, show_default=True, help="Orders; of banana also splits.")
+runs_option = click.option(
+    "--runs", default=10, show_default=True, help="Number of orders of the examples; for banana also of splits."
+)
 cache_option = click.option("--cache-size", default=1000.0, show_default=True)
 data_option = click.option("--data", type=click.Path(path_type=Path), default=Path("../shared/data"), show_default=True)
 out_option = click.option(
@@ -49,11 +51,11 @@ out_option = click.option(
 
 @click.group()
 def main() -> None:
-    """Measure solvers that label noise does not swell."""
+    """Compare solvers that keep the model small despite label noise."""
 
 
 def task_of(name: str, seed: int, data: Path) -> Task:
-    """Load a task with the parameters of table 2; noisy labels and the split of banana follow from the seed."""
+    """Load a task with the parameters of table 2; the seed determines noisy labels and the split of banana."""
     kind = name.removesuffix("-noisy")
     found = load(kind, data)
     if kind == "banana":
@@ -65,7 +67,7 @@ def task_of(name: str, seed: int, data: Path) -> Task:
 
 
 def solver(name: str, task: Task, seed: int, cache_size: float, **options: Any) -> Any:
-    """Make a solver of the tables."""
+    """Make one of the solvers of the tables."""
     common = task.parameters | {"cache_size": cache_size, "random_state": seed} | options
     if name in VARIANTS:
         return GapSVC(variant=name, **common)
@@ -90,7 +92,7 @@ def figures(positive: Any, values: Any) -> dict[str, float]:
 
 
 def _alone(command: str, out: Path, *arguments: Any) -> dict[str, Any]:
-    """Run one fit in a process of its own, and keep its row."""
+    """Run one fit in its own process, and write its row."""
     line = [sys.executable, "-m", "pipelines.robust", command, *map(str, arguments)]
     done = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True)
     row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -106,7 +108,7 @@ def _alone(command: str, out: Path, *arguments: Any) -> dict[str, Any]:
 @data_option
 @out_option
 def table(name: str, solvers: str, runs: int, cache_size: float, data: Path, out: Path) -> None:
-    """Train each solver in several orders (tables 3 and 4)."""
+    """Train each solver on several orders of the examples (tables 3 and 4)."""
     for seed in range(runs):
         for each in solvers.split(","):
             row = _alone("fit", out, "--task", name, "--solver", each, "--seed", seed, *_where(cache_size, data))
@@ -127,7 +129,7 @@ def _where(cache_size: float, data: Path) -> tuple[Any, ...]:
 @cache_option
 @data_option
 def fit(name: str, of: str, seed: int, ramp: float, watch: bool, cache_size: float, data: Path) -> None:
-    """Fit once."""
+    """Fit one solver once, and print its row."""
     task = task_of(name, seed, data)
     options = {"ramp": ramp} if of in ("nc", "i") else {}
     solver(of, task, seed, cache_size, **options).fit(task.X[:WARM], task.y[:WARM])
@@ -152,7 +154,7 @@ def fit(name: str, of: str, seed: int, ramp: float, watch: bool, cache_size: flo
 
 
 def point(entry: dict[str, Any]) -> dict[str, Any]:
-    """Keep of a history entry what is drawn."""
+    """Select the values of a history entry that are plotted."""
     kept = ("seen", "support_vectors", "kernel_evaluations", "seconds", "gap")
     return {key: entry[key] for key in kept if key in entry}
 
@@ -178,7 +180,7 @@ class Looks(HeldOut):
 @data_option
 @out_option
 def curves(name: str, solvers: str, cache_size: float, data: Path, out: Path) -> None:
-    """Follow gap, break-even point, error, support vectors and kernel values over one pass (figures 1, 2, 4, 6 and 7)."""
+    """Record gap, break-even point, error, support vectors and kernel values over one pass (figures 1, 2, 4, 6 and 7)."""
     for each in solvers.split(","):
         row = _alone("fit", out, "--task", name, "--solver", each, "--watch", *_where(cache_size, data))
         click.echo(f"{name} {each}: {len(row['curve'])} looks, {row['accuracy']:.2f} %")
@@ -192,7 +194,7 @@ def curves(name: str, solvers: str, cache_size: float, data: Path, out: Path) ->
 @data_option
 @out_option
 def ramps(name: str, ramps: str, runs: int, cache_size: float, data: Path, out: Path) -> None:
-    """Train with other s (figure 5)."""
+    """Train with several values of the ramp parameter s (figure 5)."""
     for seed in range(runs):
         for ramp in map(float, ramps.split(",")):
             for each in ("nc", "i"):
@@ -207,7 +209,7 @@ def ramps(name: str, ramps: str, runs: int, cache_size: float, data: Path, out: 
 @data_option
 @out_option
 def analysis(name: str, solvers: str, data: Path, out: Path) -> None:
-    """Count who came from which side of the ramp, and who of them stayed (table 1)."""
+    """Count the examples on each side of the ramp when they enter, and how many of them stay (table 1)."""
     task = task_of(name, 0, data)
     for each in solvers.split(","):
         row = {"pipeline": "analysis", "task": name, "solver": each} | regions(solver(each, task, 0, 1000.0), task)
@@ -218,7 +220,7 @@ def analysis(name: str, solvers: str, data: Path, out: Path) -> None:
 @main.command()
 @out_option
 def told(out: Path) -> None:
-    """Put the means of the tables beside the paper's values."""
+    """Print the means of the tables next to the values of the paper."""
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     rows = [row for row in rows if row["pipeline"] == "robust" and not row["watch"] and row["ramp"] == -1.0]
     for task, each in sorted({(row["task"], row["solver"]) for row in rows}):
@@ -238,7 +240,7 @@ def told(out: Path) -> None:
 @out_option
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("runs/figures"), show_default=True)
 def plot(out: Path, folder: Path) -> None:
-    """Draw the figures."""
+    """Plot the figures."""
     from pipelines.robust_plots import draw
 
     for path in draw(out, folder):

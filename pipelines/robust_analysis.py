@@ -1,4 +1,4 @@
-"""Table 1 of paper 2: from which side of the ramp the examples came, and who of them stayed."""
+"""Table 1 of paper 2: on which side of the ramp examples are when they enter, and how many of them stay."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from dasksvm.solver.messages import CandidateBatch
 from dasksvm.solver.unbiased.learner import BandExpansion
 from pipelines.tasks import Task
 
-# Examples that are judged at once: what they are then is what they are when they are met, but for so many steps.
+# Number of examples that are classified at once. Their side is that at the beginning of the block, not when each is processed.
 BATCH = 16
 RAMP = -1.0
 
 
 def regions(model: Any, task: Task) -> dict[str, int]:
-    """Fit a GapSVC, and count.
+    """Fit a GapSVC, and count the examples on each side of the ramp.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What paper 2 says: table 1, and tables 3 and 4 without USPS, which is not among the data."""
+"""Values of paper 2: table 1, and tables 3 and 4 without USPS, which is not among the data."""
 
 # Accuracy in percent, support vectors, seconds (2011), PRBEP in percent, AUC, g-means in percent, millions of kernel values.
 FIGURES = ("accuracy", "support_vectors", "seconds", "break_even", "auc", "g_means", "kernel_evaluations")

@@ -1,4 +1,4 @@
-"""Figures 1, 2 and 4 to 8 of paper 2, of the rows that `pipelines.robust` wrote."""
+"""Figures 1, 2 and 4 to 8 of paper 2, from the rows that `pipelines.robust` wrote."""
 
 import json
 import statistics
@@ -11,7 +11,7 @@ NAMES = {"full": "FULL SVM", "g": "LASVM-G", "nc": "LASVM-NC", "i": "LASVM-I", "
 
 
 def draw(out: Path, folder: Path) -> list[Path]:
-    """Draw a picture of the curves of each task, one of its ramps, and one of all seconds.
+    """Plot the curves of each task, its ramp parameters, and the seconds of all tasks.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def _ramps(task: str, rows: list[dict[str, Any]], folder: Path) -> Path:
     from matplotlib import pyplot as plt
 
     figure, panel = plt.subplots(figsize=(8, 6), layout="constrained")
-    # The orders that all values of s were tried with.
+    # Only the orders with results for all values of s.
     tried = [{row["seed"] for row in rows if row["ramp"] == ramp} for ramp in {row["ramp"] for row in rows}]
     for name in NAMES:
         mine = [row for row in rows if row["solver"] == name and row["seed"] in set.intersection(*tried)]

@@ -1,4 +1,4 @@
-"""A measurement as a JSON row: what ran, where, and what it took."""
+"""Measurements as JSON rows: what ran, where, and its cost."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def _lines(path: str) -> list[str]:
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
-    """Do some work; return its result, its wall and CPU time, and the peak memory of the process so far."""
+    """Call a function; return its result, its wall and CPU time, and the peak memory of the process so far."""
     before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     result = work()
     seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)

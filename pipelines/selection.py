@@ -41,17 +41,22 @@ out_option = click.option(
 
 @click.group()
 def main() -> None:
-    """Measure what choosing examples is worth."""
+    """Compare ways to select examples."""
 
 
 @main.command()
 @click.option("--task", "name", default="adult", show_default=True)
-@click.option("--noise", default=0.0, show_default=True, help="Share of training labels that are turned round.")
-@click.option("--c", "C", type=float, help="Another C than the task's.")
+@click.option("--noise", default=0.0, show_default=True, help="Share of the training labels to flip.")
+@click.option("--c", "C", type=float, help="Override the C of the task.")
 @click.option("--criteria", default=",".join(CRITERIA), show_default=True)
-@click.option("--seeds", default=10, show_default=True, help="Splits of adult; orders of other tasks.")
-@click.option("--examples", default=12_000, show_default=True, help="At most; random selection makes a whole epoch.")
-@click.option("--every", default=1000, show_default=True, help="Examples between two looks.")
+@click.option("--seeds", default=10, show_default=True, help="Number of splits of adult, or of orders of other tasks.")
+@click.option(
+    "--examples",
+    default=12_000,
+    show_default=True,
+    help="Largest number of examples; random selection always makes a whole epoch.",
+)
+@click.option("--every", default=1000, show_default=True, help="Examples between two evaluations.")
 @click.option("--cache-size", default=1000.0, show_default=True)
 @folder_option
 @out_option
@@ -67,7 +72,7 @@ def curves(
     data: Path,
     out: Path,
 ) -> None:
-    """Follow the error of finished copies; beside it the exact SVM of the clean labels, and one epoch that nobody watches."""
+    """Record the test error during training; also the exact SVM on clean labels, and one epoch without evaluations."""
     found = load(name, data)
     whole = replace(found, parameters=found.parameters | ({} if C is None else {"C": C}))
     LaSVC(**whole.parameters, selection="active", max_examples=300).fit(whole.X[:3000], whole.y[:3000])
@@ -108,15 +113,13 @@ def _told(entry: dict[str, Any]) -> str:
 
 
 @main.command()
-@click.option("--count", default=500, show_default=True, help="Labels that are asked for.")
+@click.option("--count", default=500, show_default=True, help="Number of labels to query.")
 @click.option("--seeds", default=3, show_default=True)
-@click.option(
-    "--peer/--no-peer", default=True, show_default=True, help="Also scikit-learn's SVC, fitted anew each time."
-)
+@click.option("--peer/--no-peer", default=True, show_default=True, help="Also refit scikit-learn's SVC for each label.")
 @folder_option
 @out_option
 def queries(count: int, seeds: int, peer: bool, data: Path, out: Path) -> None:
-    """Figure 16 on Reuters: one iteration a label, or retraining; 50 candidates, or the whole pool."""
+    """Reproduce figure 16 on Reuters: one iteration per label or retraining; 50 candidates or the whole pool."""
     task = load("reuters", data)
     X, X_test = sp.csr_matrix(task.X), sp.csr_matrix(task.X_test)
     task = Task(task.name, X, task.y, X_test, task.y_test, task.parameters)
@@ -154,7 +157,7 @@ def _keep(out: Path, about: dict[str, Any], method: str, curve: list[dict[str, f
 
 
 def _anew(task: Task, first: NDArray[np.int64], count: int) -> list[dict[str, float]]:
-    """The usual loop: fit scikit-learn's SVC anew to all labels, and ask for the row nearest to the boundary."""
+    """Run the usual loop: refit scikit-learn's SVC to all labels, and query the row nearest to the boundary."""
     from sklearn.svm import SVC
 
     ids, curve, seconds = list(first), [], 0.0
@@ -175,7 +178,7 @@ def _anew(task: Task, first: NDArray[np.int64], count: int) -> list[dict[str, fl
 
 @contextmanager
 def clusters(workers: int) -> Iterator[Client | None]:
-    """Give the client of a cluster of this machine, or None."""
+    """Yield a client of a cluster of this machine, or None."""
     if not workers:
         yield None
         return
@@ -191,7 +194,7 @@ def clusters(workers: int) -> Iterator[Client | None]:
 @folder_option
 @out_option
 def pool(rows: int, labels: str, workers: str, store: Path, data: Path, out: Path) -> None:
-    """Search a whole pool of rows like Forest's on Zarr, beside the bare tiles of the same rows in memory on two threads."""
+    """Search a whole pool on Zarr, with rows like Forest's, and compare with scoring rows in memory on two threads."""
     task = load("forest-500000", data)
     draw = np.random.default_rng(0)
     pick = draw.integers(0, len(task.X), rows)
@@ -219,7 +222,7 @@ def pool(rows: int, labels: str, workers: str, store: Path, data: Path, out: Pat
 
 
 def _tiles(learner: ActiveLearner, X: NDArray[np.float32], rows: int = 2048) -> float:
-    """Rows a second that two threads score when nothing is read."""
+    """Return the rows per second that two threads score if nothing has to be read."""
     view, features = learner._view(), learner._form.apply(X[: 100 * rows])
     starts = range(0, len(features), rows)
 
@@ -245,7 +248,7 @@ def _tiles(learner: ActiveLearner, X: NDArray[np.float32], rows: int = 2048) -> 
 def speed(
     name: str, criterion: str, examples: int, seeds: int, workers: str, store: Path, data: Path, out: Path
 ) -> None:
-    """Batched beside exact selection, in this process and on a local cluster: examples a second, and the error."""
+    """Compare batched and exact selection, in this process and on a local cluster: examples per second and error."""
     task = load(name, data)
     path = store / f"{name}-selection.zarr"
     rows = Dataset.open(path) if path.exists() else Dataset.create(path, task.X, task.y, random_state=0)
@@ -276,7 +279,7 @@ def _chosen(task: Task, rows: Dataset, criterion: str, examples: int, seed: int,
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
 @out_option
 def plot(folder: Path, out: Path) -> None:
-    """Draw what the rows have of figures 11 to 16."""
+    """Plot figures 11 to 16, as far as there are rows for them."""
     from pipelines import selection_plots
 
     for path in selection_plots.draw(out, folder):

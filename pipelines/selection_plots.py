@@ -1,4 +1,4 @@
-"""Figures 11 to 16 of paper 1, of the rows that `pipelines.selection` wrote."""
+"""Figures 11 to 16 of paper 1, from the rows that `pipelines.selection` wrote."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ AXES = {"seen": "examples", "seconds": "seconds", "support_vectors": "support ve
 
 
 def draw(out: Path, folder: Path) -> list[Path]:
-    """Draw a picture for each task that there are rows of.
+    """Make one plot for each task that has rows.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def draw(out: Path, folder: Path) -> list[Path]:
 
 
 def _curves(rows: list[dict[str, Any]], task: str, noise: float, C: float, folder: Path) -> Path:
-    """Figures 11 to 15: the error against examples, time and support vectors."""
+    """Plot figures 11 to 15: the error against examples, time and support vectors."""
     from matplotlib import pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(15, 4.5), sharey=True, layout="constrained")
@@ -65,7 +65,7 @@ def _curves(rows: list[dict[str, Any]], task: str, noise: float, C: float, folde
 
 
 def _queries(rows: list[dict[str, Any]], folder: Path) -> Path:
-    """Figure 16: the error against labels and time."""
+    """Plot figure 16: the error against labels and time."""
     from matplotlib import pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(11, 4.5), sharey=True, layout="constrained")

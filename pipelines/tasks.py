@@ -1,4 +1,4 @@
-"""The benchmark tasks: real data sets of the papers, read from a folder that is not part of the project."""
+"""The benchmark tasks: data sets of the papers, read from a folder that is not part of the project."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def adult(folder: Path, rows: int | None) -> Task:
 
 
 def forest(folder: Path, rows: int | None) -> Task:
-    """Forest cover types, class 2 against the rest, 100,000 rows if nothing is said."""
+    """Forest cover types, class 2 against the rest; 100,000 rows by default."""
     z = np.load(folder / "covtype.npz")
     X = z["X"].astype(np.float64)
     X[:, :10] = (X[:, :10] - X[:, :10].mean(axis=0)) / X[:, :10].std(axis=0)
@@ -107,7 +107,7 @@ def _raw(name: str) -> Callable[[Path, int | None], Task]:
 
 
 def damp(folder: Path, rows: int | None) -> Task:
-    """The damp grey soil of satimage, hardest to tell, against the rest; C and γ by 4-fold cross-validation (error 5.2 %)."""
+    """Damp grey soil of satimage, its hardest class, against the rest; C and γ by 4-fold cross-validation (error 5.2 %)."""
     all_classes = _raw("satimage")(folder, rows)
     y, y_test = (_against_rest(labels, 1) for labels in (all_classes.y, all_classes.y_test))
     return Task("satimage-damp", all_classes.X, y, all_classes.X_test, y_test, {"C": 3.0, "gamma": 0.001})
@@ -124,7 +124,7 @@ def digits(folder: Path, rows: int | None) -> Task:
 
 
 def banana(folder: Path, rows: int | None) -> Task:
-    """Rätsch's banana, 4,000 rows to train on; the papers divide it at random (`split`)."""
+    """Rätsch's banana, 4,000 rows to train on; the papers split it at random (`split`)."""
     z = np.load(folder / "banana.npz")
     X, y = z["X"].astype(np.float32), np.where(z["y"] > 0, 1, -1)
     return Task("banana", X[:4000][:rows], y[:4000][:rows], X[4000:], y[4000:], {"C": 10.0, "gamma": 1.0})
@@ -147,7 +147,7 @@ TASKS: dict[str, Callable[[Path, int | None], Task]] = {
 
 
 def load(name: str, folder: Path) -> Task:
-    """Load a task by name; `forest-25000` is forest with so many rows, and so for the others."""
+    """Load a task by name; `forest-25000` is forest with its first 25,000 rows, and so on."""
     if name in TASKS:
         return TASKS[name](folder, None)
     kind, _, rows = name.rpartition("-")
@@ -157,7 +157,7 @@ def load(name: str, folder: Path) -> Task:
 
 
 def split(task: Task, seed: int) -> Task:
-    """Divide all rows of a task anew, at random, into as many for training and for testing as before."""
+    """Split all rows of a task again at random, into as many for training and for testing as before."""
     X, y = np.concatenate([task.X, task.X_test]), np.concatenate([task.y, task.y_test])
     order = np.random.default_rng(seed).permutation(len(X))
     mine, others = order[: len(task.X)], order[len(task.X) :]
@@ -165,6 +165,6 @@ def split(task: Task, seed: int) -> Task:
 
 
 def noisy(task: Task, share: float, seed: int) -> Task:
-    """Turn the labels of some training examples round."""
+    """Flip the labels of some training examples."""
     wrong = np.random.default_rng([seed, 1]).random(len(task.y)) < share
     return Task(task.name, task.X, np.where(wrong, -task.y, task.y), task.X_test, task.y_test, task.parameters)

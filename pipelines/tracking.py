@@ -2,7 +2,7 @@
 
 `python -m pipelines.tracking gaps --task adult`, `... gaps --task adult --algorithms one --teacher active --steps 10,100`,
 `... errors --task mnist8 --teachers random`, `... errors --task mnist8 --algorithms one --teachers active --examples 5000`,
-then `... told` and `... plot`. Each run has a process of its own.
+then `... told` and `... plot`. Each run has its own process.
 """
 
 import json
@@ -38,7 +38,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "support": {"gradients": "support"},
     "batch": {"solver": "batch"},
 }
-# What a point of a curve has.
+# Values of a point of a curve.
 KEPT = (
     "seen",
     "gap",
@@ -53,35 +53,39 @@ KEPT = (
 )
 # Points of a curve, and the factor in kernel values between two of the batch solver's.
 POINTS, FURTHER = 300, 1.3
-# Stretches over which a gap is averaged, and the share of a pass that is left out where its trend is told.
+# Number of sections over which a gap is averaged, and the share of a pass that its trend leaves out.
 STRETCHES, BEGINNING = 40, 0.1
 data_option = click.option("--data", type=click.Path(path_type=Path), default=Path("../shared/data"), show_default=True)
 out_option = click.option(
     "--out", type=click.Path(path_type=Path), default=Path("runs/tracking.jsonl"), show_default=True
 )
-task_option = click.option("--task", default="adult", show_default=True, help="adult, mnist8, or NAME-ROWS.")
-runs_option = click.option("--runs", default=1, show_default=True, help="Orders of the examples; the paper has 10.")
-cache_option = click.option("--cache-size", default=1000.0, show_default=True, help="Megabytes; the paper has 512.")
-teacher_option = click.option(
-    "--teacher", default="random", show_default=True, help="random or active; several for errors."
+task_option = click.option("--task", default="adult", show_default=True, help="adult, mnist8, or NAME-N for N rows.")
+runs_option = click.option(
+    "--runs", default=1, show_default=True, help="Number of orders of the examples; the paper has 10."
 )
+cache_option = click.option(
+    "--cache-size", default=1000.0, show_default=True, help="Kernel cache in MB; the paper has 512."
+)
+teacher_option = click.option("--teacher", default="random", show_default=True, help="random or active.")
 examples_option = click.option(
-    "--examples", type=int, default=0, help="At most, of algorithms 1 and 2; 0: a whole pass."
+    "--examples", type=int, default=0, help="Largest number of examples for algorithms 1 and 2; 0: a whole pass."
 )
 exact_option = click.option(
-    "--exact/--batched", default=False, show_default=True, help="Choose one by one, as the paper."
+    "--exact/--batched", default=False, show_default=True, help="Select examples one by one, as in the paper."
 )
 
 
 @click.group()
 def main() -> None:
-    """Measure how well the optimum is tracked."""
+    """Measure how closely online solvers track the optimum."""
 
 
 @main.command()
 @task_option
 @click.option("--algorithms", default="one,two", show_default=True)
-@click.option("--steps", default="2,3,5,10,20,30,50,100", show_default=True, help="K.")
+@click.option(
+    "--steps", default="2,3,5,10,20,30,50,100", show_default=True, help="Values of K, the steps after each example."
+)
 @teacher_option
 @examples_option
 @exact_option
@@ -101,7 +105,7 @@ def gaps(
     data: Path,
     out: Path,
 ) -> None:
-    """Follow the normalised gap over the examples (figures 2 to 4)."""
+    """Record the normalised gap over the examples (figures 2 to 4)."""
     about = {
         "task": task,
         "examples": examples,
@@ -118,9 +122,9 @@ def gaps(
 @main.command()
 @task_option
 @click.option("--algorithms", default="one,batch", show_default=True)
-@click.option("--steps", default="10,100", show_default=True, help="K.")
+@click.option("--steps", default="10,100", show_default=True, help="Values of K, the steps after each example.")
 @click.option("--teachers", default="random,active", show_default=True)
-@click.option("--every", default=1000, show_default=True, help="Examples between two looks.")
+@click.option("--every", default=1000, show_default=True, help="Examples between two evaluations.")
 @examples_option
 @exact_option
 @runs_option
@@ -140,7 +144,7 @@ def errors(
     data: Path,
     out: Path,
 ) -> None:
-    """Follow the test error over examples and kernel values (figures 5 and 6)."""
+    """Record the test error over examples and kernel values (figures 5 and 6)."""
     about = {"task": task, "examples": examples, "exact": exact, "cache_size": cache_size, "data": data, "every": every}
     for seed, algorithm, count, teacher in product(
         range(runs), algorithms.split(","), steps.split(","), teachers.split(",")
@@ -150,7 +154,7 @@ def errors(
 
 
 def _alone(out: Path, pipeline: str, values: dict[str, Any]) -> None:
-    """Make one run in a process of its own, and keep its row."""
+    """Make one run in its own process, and write its row."""
     flags = ["--exact" if values.pop("exact") else "--batched"]
     named = [part for name, value in values.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     line = [sys.executable, "-m", "pipelines.tracking", "one", *named, *flags]
@@ -183,7 +187,7 @@ def one(
     cache_size: float,
     data: Path,
 ) -> None:
-    """Make one run; its row goes to standard output."""
+    """Make one run, and print its row."""
     found = load(task, data)
     options = PARAMETERS[found.name] | ALGORITHMS[algorithm]
     options |= {"steps": steps, "selection": teacher, "cache_size": cache_size, "random_state": seed}
@@ -197,7 +201,7 @@ def one(
 
 
 def _followed(model: TrackingSVC, task: Task, every: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Train, and give the curve of the gap, or of the error where there are looks, and the figures at the end."""
+    """Train; return the curve of the gap, or of the error if it is evaluated, and the figures at the end."""
     if model.solver == "batch":
         curve = _batch_errors(model, task)
         return curve, curve[-1] | {"error_percent": 100 * curve[-1]["error"]}
@@ -212,7 +216,7 @@ def _followed(model: TrackingSVC, task: Task, every: int) -> tuple[list[dict[str
 
 
 def _batch_errors(model: TrackingSVC, task: Task) -> list[dict[str, Any]]:
-    """Train by batch ascent, and look at the error in the middle of it, whose steps nobody else shows."""
+    """Train by batch ascent, and evaluate the error during it, which callbacks cannot do."""
     problem = model._problem(task.X, task.y, None, reset=True)
     learner, examples, seed = model._prepare(problem, model._coding(problem), 1)
     assert isinstance(learner, AscentLearner)
@@ -250,7 +254,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def stretches(curve: list[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give the mean gap over each of some stretches of a pass, and where they end: the gap itself jumps with single examples."""
+    """Return the mean gap over sections of a pass, and where they end; the gap itself changes much with single examples."""
     seen = np.array([0, *(entry["seen"] for entry in curve)])
     total = np.array([0.0, *(entry["mean_gap"] * entry["seen"] for entry in curve)])
     at = np.unique(np.searchsorted(seen, np.linspace(0, seen[-1], STRETCHES + 1)))
@@ -258,21 +262,21 @@ def stretches(curve: list[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray
 
 
 def trend(curve: list[dict[str, Any]]) -> float:
-    """Give the exponent b of gap = a·t^b over a pass, without its beginning; 0 is flat."""
+    """Return the exponent b of gap = a·t^b over a pass, without its beginning; 0 is flat."""
     seen, gap = stretches(curve)
     late = seen > BEGINNING * seen[-1]
     return float(np.polyfit(np.log(seen[late]), np.log(gap[late]), 1)[0])
 
 
 def power(rows: Iterable[dict[str, Any]]) -> tuple[float, float]:
-    """Give a and b of mean gap = a·K^b, fitted to the logarithms."""
+    """Return a and b of mean gap = a·K^b, fitted to the logarithms."""
     points = np.log([(row["steps"], row["mean_gap"]) for row in rows])
     slope, offset = np.polyfit(points[:, 0], points[:, 1], 1)
     return float(np.exp(offset)), float(slope)
 
 
 def inverse_power(rows: Iterable[dict[str, Any]]) -> float:
-    """Give b of the same from a fit of K = c·gap^d to K, as figure 4 shows it: the large K decide."""
+    """Return b of the same from a fit of K = c·gap^d to K, as in figure 4; this gives large K more weight."""
     points = np.array([(row["mean_gap"], row["steps"]) for row in rows])
     (_, d), _ = curve_fit(lambda gap, c, d: c * gap**d, points[:, 0], points[:, 1], p0=(0.7, -1.0))
     return float(1.0 / d)
@@ -281,7 +285,7 @@ def inverse_power(rows: Iterable[dict[str, Any]]) -> float:
 @main.command()
 @out_option
 def told(out: Path) -> None:
-    """Tell the means over the runs, the trends of the gaps and how they fall with K."""
+    """Print the means over the runs, the trends of the gaps, and how the gaps decrease with K."""
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -309,7 +313,7 @@ def told(out: Path) -> None:
 @out_option
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("runs/figures"), show_default=True)
 def plot(out: Path, folder: Path) -> None:
-    """Draw figures 2 to 6."""
+    """Plot figures 2 to 6."""
     from pipelines.tracking_plots import draw
 
     for path in draw(out, folder):

@@ -1,4 +1,4 @@
-"""Figures 2 to 6 of paper 3, of the rows that `pipelines.tracking` wrote; curves are means over the runs."""
+"""Figures 2 to 6 of paper 3, from the rows that `pipelines.tracking` wrote; curves are means over the runs."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def draw(out: Path, folder: Path) -> list[Path]:
-    """Draw what there are rows of, for each task.
+    """Plot the figures for each task, as far as there are rows for them.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def _saved(picture: Callable[[Any, list[Row]], None], rows: list[Row], path: Pat
 
 
 def _mean(curves: list[tuple[Any, Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give the mean of some curves."""
+    """Return the mean of some curves."""
     low, high = max(xs[0] for xs, _ in curves), min(xs[-1] for xs, _ in curves)
     grid = np.linspace(low, high, 300)
     return grid, np.mean([np.interp(grid, xs, ys) for xs, ys in curves], axis=0)
@@ -69,7 +69,7 @@ def _lines(panel: Any, rows: list[Row], curve: Callable[[Row], tuple[Any, Any]])
 
 
 def _gaps(figure: Any, rows: list[Row]) -> None:
-    """Figures 2, 3 and 4: the gap over the examples for both algorithms, for both teachers; its mean against K."""
+    """Plot figures 2, 3 and 4: the gap over the examples for both algorithms and both teachers; its mean against K."""
     both, teachers, fit = figure.subplots(1, 3)
     plain = [row for row in rows if row["teacher"] == "random"]
     _lines(both, plain, lambda run: stretches(run["curve"]))
@@ -99,7 +99,7 @@ def _gaps(figure: Any, rows: list[Row]) -> None:
 
 
 def _errors(figure: Any, rows: list[Row]) -> None:
-    """Figures 5 and 6: the test error over examples and over kernel values."""
+    """Plot figures 5 and 6: the test error over examples and over kernel values."""
     examples, values = figure.subplots(1, 2)
     _lines(examples, [row for row in rows if row["algorithm"] != "batch"], lambda run: _percent(run, "seen"))
     _lines(values, rows, lambda run: _percent(run, "kernel_evaluations"))

@@ -20,14 +20,14 @@ from dasksvm import Dataset, LaSVC
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.runtime import local_cluster, workers_of
 
-# Processes come from one that has imported this: one that is killed is there again in a tenth of the time.
+# Processes are forked from one that has imported these modules, so a killed worker is back in a tenth of the time.
 FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
 IMPORTED = ["distributed", "dasksvm", "dasksvm.runtime.worker_tasks", "dasksvm.runtime.driver"]
 
 
 @contextmanager
 def cluster(workers: int = 2, *, processes: bool = False, **options: Any) -> Iterator[Client]:
-    # Between two clusters in one process, clients may restore this setting in the wrong order; then it would stay.
+    # With several clusters in one process, clients may restore this setting in the wrong order, so that it would stay set.
     with dask.config.set(FORKED, scheduler=None):
         if processes:
             get_mp_context().set_forkserver_preload(IMPORTED)
@@ -39,9 +39,9 @@ def cluster(workers: int = 2, *, processes: bool = False, **options: Any) -> Ite
 
 
 def recovered(client: Client, workers: int) -> Client:
-    """Wait until as many workers answer as before the last kill, and no task is left of it.
+    """Wait until as many workers answer as before the last kill, and none of its tasks are left.
 
-    The scheduler counts one that was killed until it has noticed.
+    The scheduler still counts a killed worker until it notices.
     """
     wait_for(lambda: len(client.run(os.getpid, on_error="ignore")) == workers)
     left_over(client)
@@ -49,7 +49,7 @@ def recovered(client: Client, workers: int) -> Client:
 
 
 def noisy(path: Path, rows: int = 4000, width: int = 30, **options: Any) -> Dataset:
-    """Two classes that overlap."""
+    """Create a data set of two overlapping classes."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, width)).astype(np.float32)
     y = np.where(X[:, 0] + X[:, 1] ** 2 + 0.3 * rng.normal(size=rows) > 1, "above", "below")
@@ -84,14 +84,14 @@ def coordinator_worker(client: Client) -> str:
 
 
 def send(client: Client, address: str, number: signal.Signals) -> int:
-    """Send a signal to a worker's process."""
+    """Send a signal to the process of a worker; return its pid."""
     pid = client.run(os.getpid, workers=[address])[address]
     os.kill(pid, number)
     return int(pid)
 
 
 def sabotage(sequence: int, number: int = signal.SIGKILL) -> None:
-    """On a worker: get the signal in the middle of the first task that scores a batch from `sequence` on."""
+    """Run this on a worker: it gets the signal in the middle of its first task for a batch numbered `sequence` or higher."""
     from dasksvm.runtime import worker_tasks
 
     execute = worker_tasks.execute
@@ -106,7 +106,7 @@ def sabotage(sequence: int, number: int = signal.SIGKILL) -> None:
 
 
 def brake(seconds: float = 0.1) -> None:
-    """On a worker: take so long for each batch, at least. Tests that do something to a run would else find it over."""
+    """Run this on a worker: it takes at least this long for each batch, so that tests can interfere before a run is over."""
     from dasksvm.runtime import worker_tasks
 
     if hasattr(worker_tasks, "braked"):
@@ -128,7 +128,7 @@ def wait_for(condition: Callable[[], Any]) -> None:
 
 
 def left_over(client: Client) -> Any:
-    """What the scheduler knows and the workers hold once a run has ended; they forget it within a moment."""
+    """Return what the scheduler and the workers still hold after a run; nothing should be left after a moment."""
 
     def known(dask_scheduler: Any) -> list[str]:
         return [
@@ -148,12 +148,12 @@ def left_over(client: Client) -> Any:
 
 
 def quick(**settings: Any) -> Any:
-    """Settings for tests that wait for something to be late."""
+    """Return settings for tests that wait for a late batch."""
     return dask.config.set({"dasksvm.late-after": "300ms"} | settings)
 
 
 class Processes:
-    """A scheduler and two workers, started as a user would."""
+    """A scheduler and two workers, started from the command line as users do."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "scheduler.json"

@@ -7,17 +7,17 @@ import pytest
 from dasksvm import SMOSVC, LaSVC
 from tests.clusters import Processes, brake, cluster, noisy, quick, recovered, solver
 
-# How long an example takes is the machine's business.
+# No deadline: how long an example takes depends on the machine.
 hypothesis.settings.register_profile("dasksvm", deadline=None)
 hypothesis.settings.load_profile("dasksvm")
 
 
-# Tests that need most of what can be compiled.
+# A session with at least this many tests needs most of the compiled functions.
 MANY = 1000
 
 
 def pytest_collection_finish(session):
-    """Before many tests, each of two processes compiles a half of what both would else compile; no test begins before."""
+    """Before a large session, let two processes compile one half each of what both would compile otherwise."""
     process = os.environ.get("PYTEST_XDIST_WORKER")
     if len(session.items) < MANY or process not in ("gw0", "gw1"):
         return
@@ -40,13 +40,13 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Long enough for something to happen to a run; a module may have another."""
+    """A data set that is large enough for tests to interfere with a run; a module may override it."""
     return noisy(tmp_path_factory.mktemp("data") / "noisy.zarr", rows=8_000)
 
 
 @pytest.fixture(scope="module")
 def alone(data):
-    """The model of a module's `data`, trained in this process."""
+    """The model of the module's `data`, trained in this process."""
     return solver().fit(data)
 
 
@@ -59,7 +59,7 @@ def processes():
 
 @pytest.fixture
 def client(processes):
-    """Its client, once all that were killed are there again; their runs take a while, however fast the machine is."""
+    """The client of `processes`, after all killed workers are back; its workers are slowed down by `brake`."""
     client = recovered(processes, 3)
     client.run(brake)
     return client

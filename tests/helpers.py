@@ -1,4 +1,4 @@
-"""Small problems, and independent oracles for them."""
+"""Small problems, and independent reference solutions for them."""
 
 import warnings
 from typing import Any
@@ -24,7 +24,7 @@ IN_RANDOM_ORDER = Selection()
 
 
 def blobs(n: int, d: int = 5, seed: int = 0, shift: float = 0.6) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Two overlapping classes."""
+    """Draw two overlapping classes."""
     rng = np.random.default_rng(seed)
     y = np.where(rng.random(n) < 0.4, 1, -1)
     y[:2] = 1, -1
@@ -32,7 +32,7 @@ def blobs(n: int, d: int = 5, seed: int = 0, shift: float = 0.6) -> tuple[NDArra
 
 
 def kernel_matrix(name: str, X: Any, Z: Any, gamma: float, coef0: float, degree: int) -> NDArray[np.float64]:
-    """Kernel values written down as in the text books."""
+    """Compute kernel values directly from their textbook formulas."""
     dots = X @ Z.T
     match name:
         case "linear":
@@ -48,10 +48,10 @@ def kernel_matrix(name: str, X: Any, Z: Any, gamma: float, coef0: float, degree:
 
 
 def solve_qp(K: NDArray[np.float64], y: NDArray[Any], bound: NDArray[np.float64]) -> float:
-    """Maximise Σ α y - ½ α'Kα over the box with Σ α = 0 by a general optimiser."""
+    """Maximise Σ α y - ½ α'Kα over the box with Σ α = 0 with a general-purpose optimiser."""
     lower, upper = np.minimum(0, bound * y), np.maximum(0, bound * y)
     with warnings.catch_warnings():
-        # Older releases of SciPy tell of rounding at the bounds.
+        # Older releases of SciPy warn about rounding at the bounds.
         warnings.filterwarnings("ignore", "Values in x were outside bounds", RuntimeWarning)
         result = scipy.optimize.minimize(
             lambda a: 0.5 * a @ K @ a - a @ y,
@@ -67,7 +67,7 @@ def solve_qp(K: NDArray[np.float64], y: NDArray[Any], bound: NDArray[np.float64]
 
 
 class Rows:
-    """A source of examples for a learner."""
+    """A source of examples for a learner, from arrays."""
 
     def __init__(self, X: Any, y: NDArray[Any], bound: NDArray[np.float64], dtype: Any = np.float64) -> None:
         self.sign, self.bound = np.asarray(y, np.float64), bound
@@ -119,7 +119,7 @@ def learner_for(
 def decomposing(
     kernel: Kernel, rules: DecompositionRules, *, tau: float = 1e-3, cache_bytes: int = 50 << 20, seed: int = 0
 ) -> Settings:
-    """Settings of a batch solver."""
+    """Return the settings of a batch solver."""
     return Settings(
         kernel=kernel,
         rules=Rules(tau, 1, np.inf, False, 1 << 60),
@@ -143,7 +143,7 @@ def run(learner: Learner, rows: Rows, threads: int = 1, watch: Any = None) -> Le
 
 
 def coefficients(learner: Learner, count: int) -> NDArray[np.float64]:
-    """α by example."""
+    """Return α of all examples; it is 0 for those that are not in the expansion."""
     alpha, _, examples, _ = learner.solution()
     out = np.zeros(count)
     out[examples] = alpha[0]

@@ -86,7 +86,7 @@ def test_errors_are_one_line(tmp_path: Path):
     LaSVC().fit(data).model_.save(tmp_path / "model")
     (tmp_path / "text").write_text("no model")
     cases = [
-        (("train", tmp_path, tmp_path / "m"), "no data set"),
+        (("train", tmp_path, tmp_path / "m"), "not a data set"),
         (("train", data.path, tmp_path / "absent" / "m"), "folder does not exist"),
         (("predict", data.path, tmp_path / "text", tmp_path / "o.csv"), "is not a valid"),
         (("predict", data.path, tmp_path / "model", tmp_path / "absent" / "o.csv"), "folder does not exist"),
@@ -252,7 +252,7 @@ def test_running_cluster_by_address_and_by_file(tmp_path: Path):
 
 def test_module_is_the_command_line():
     done = subprocess.run([sys.executable, "-m", "dasksvm", "--version"], capture_output=True, text=True, check=True)
-    assert "0.1.0" in done.stdout
+    assert "0.2.0" in done.stdout
 
 
 def test_a_comparison_is_a_json_row(tmp_path: Path):

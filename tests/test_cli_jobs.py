@@ -36,7 +36,7 @@ def test_the_life_of_a_job(client, on, data, tmp_path):
     assert id.startswith("noisy-")
     followed = call("attach", id, *on)
     assert followed.exit_code == 0, followed.output
-    assert "members" in followed.stderr
+    assert "kept" in followed.stderr
     assert f"{id:20} done" in followed.stdout
     assert call("status", *on).stdout == call("status", id, *on).stdout == followed.stdout
     assert [job["id"] for job in json.loads(call("status", "--json", *on).stdout)["jobs"]] == [id]
@@ -57,10 +57,10 @@ def test_exit_codes(client, on, data, tmp_path):
     failed = dasksvm.submit(tmp_path / "nothing.zarr", solver(), client=client)
     followed = call("attach", failed.id, "--quiet", *on)
     assert followed.exit_code == 4
-    assert "is no data set" in followed.stdout
+    assert "is not a data set" in followed.stdout
     fetched = call("fetch", failed.id, tmp_path / "model", *on)
     assert fetched.exit_code == 4
-    assert "is no data set" in fetched.stderr
+    assert "is not a data set" in fetched.stderr
     assert not (tmp_path / "model").exists()
     for command in (
         ("attach", "nobody"),

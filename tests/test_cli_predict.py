@@ -103,7 +103,7 @@ def test_a_table_is_complete_or_absent(suffix, tmp_path, monkeypatch):
     assert call("predict", data.path, tmp_path / "model", out).exit_code == 0
     result = call("predict", data.path, tmp_path / "model", out)
     assert result.exit_code == 4
-    assert f"{out} is there already" in result.stderr
+    assert f"{out} already exists" in result.stderr
 
 
 def test_a_name_that_says_no_format_is_a_usage_error(tmp_path):

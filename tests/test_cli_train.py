@@ -183,11 +183,11 @@ def test_a_run_goes_on_from_its_snapshots(data, tmp_path):
     model, keep = tmp_path / "model", ("--checkpoint", tmp_path / "kept", "--every", "1us", "--epochs", 3)
     first = call("train", data.path, model, *keep, "--max-time", "1us", "--resume")
     assert first.exit_code == 3
-    assert f"dasksvm: warning: No snapshot found in {tmp_path}/kept: starting anew." in first.stderr
+    assert f"dasksvm: warning: No snapshot found in {tmp_path}/kept: starting from the beginning." in first.stderr
     assert call("train", data.path, model, *keep).exit_code == 4
     again = call("train", data.path, model, *keep, "--resume")
     assert again.exit_code == 0
-    assert "starting anew" not in again.stderr
+    assert "starting from the beginning" not in again.stderr
     whole = LaSVC(epochs=3, random_state=0).fit(data)
     assert np.array_equal(load(model).coefficients, whole.dual_coef_)
 
@@ -279,7 +279,7 @@ def test_ctrl_c_writes_a_snapshot_and_tells_how_to_go_on(where, data, tmp_path):
     assert again == ["python", "-m", "dasksvm", *map(str, command), "--resume"]
     found = subprocess.run([sys.executable, *again[1:], "--max-time", "1us"], capture_output=True, text=True)
     assert found.returncode == 3, found.stderr
-    assert "starting anew" not in found.stderr
+    assert "starting from the beginning" not in found.stderr
 
 
 @pytest.mark.cluster
@@ -337,22 +337,22 @@ def moment(phase, seen, delta=(0.5,), measure="delta", members=1234, epoch=0):
 
 def test_a_line_tells_where_a_run_stands():
     lines = ProgressLines(10_000, 100, io.StringIO())
-    assert lines.line(moment("seeding", 100), 30) == "seeding  1,234 members  δ 0.5  30.0 s"
+    assert lines.line(moment("seeding", 100), 30) == "seeding  1,234 kept  violation 0.5  30.0 s"
     # What came before the first line is no measure: the first batch waits until all is compiled.
-    assert lines.line(moment("online", 150), 40) == "online 0%  50 seen  1,234 members  δ 0.5  40.0 s"
-    told = "online 25%  2,500 seen, 2,450 rows/s  122k members  gap 12  41.0 s, 3.1 s left"
+    assert lines.line(moment("online", 150), 40) == "online 0%  50 seen  1,234 kept  violation 0.5  40.0 s"
+    told = "online 25%  2,500 seen, 2,450 rows/s  122k kept  gap 12  41.0 s, 3.1 s left"
     assert lines.line(moment("online", 2600, (3.0, 12.3, 0.1), "gap", 121_989), 41) == told
     # The rate is that of the last ten seconds.
-    told = "online 50%  5,000 seen, 50 rows/s  1,234 members  δ 0.5  1:31, 1:40 left"
+    told = "online 50%  5,000 seen, 50 rows/s  1,234 kept  violation 0.5  1:31, 1:40 left"
     lines.line(moment("online", 4600), 81)
     assert lines.line(moment("online", 5100), 91) == told
     for phase in ("finishing", "checking"):
-        assert lines.line(moment(phase, 10_100), 3700) == f"{phase}  10k seen  1,234 members  δ 0.5  1:01:40"
+        assert lines.line(moment(phase, 10_100), 3700) == f"{phase}  10k seen  1,234 kept  violation 0.5  1:01:40"
     # Another pass than those that are made for sure, which may be short.
     assert lines.line(moment("online", 10_200, epoch=1), 99) == (
-        "online  epoch 2  10.1k seen  1,234 members  δ 0.5  1:39"
+        "online  epoch 2  10.1k seen  1,234 kept  violation 0.5  1:39"
     )
-    assert lines.line(moment("done", 10_100), 200) == "done  10k seen, 50 rows/s  1,234 members  δ 0.5  3:20"
+    assert lines.line(moment("done", 10_100), 200) == "done  10k seen, 50 rows/s  1,234 kept  violation 0.5  3:20"
 
 
 @pytest.mark.parametrize("width", [40, 79, 120])

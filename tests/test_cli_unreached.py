@@ -37,7 +37,7 @@ def test_a_scheduler_that_gives_no_answer_is_told(by, command, address, tmp_path
     told = address if by == "address" else f"of {file}"
     waits, ends = result.stderr.splitlines()
     assert waits == f"waiting up to 0.3 s for the scheduler {told}"
-    assert ends.startswith("dasksvm: the scheduler was not reached: ")
+    assert ends.startswith("dasksvm: could not reach the scheduler: ")
     assert address in ends
 
 
@@ -50,4 +50,4 @@ def test_a_file_without_an_address_is_told(tmp_path):
         (tmp_path / "scheduler.json").write_text(text)
         result = call("status", "--scheduler-file", tmp_path / "scheduler.json")
         assert result.exit_code == 4
-        assert result.stderr == f"dasksvm: {tmp_path}/scheduler.json has no address of a scheduler.\n"
+        assert result.stderr == f"dasksvm: {tmp_path}/scheduler.json does not contain the address of a scheduler.\n"

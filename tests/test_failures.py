@@ -146,7 +146,7 @@ def test_coordinator_worker_closed(client, data, alone, caplog):
 
     run = train(data, solver(), client=client, callbacks=[close])
     closing[0].join()
-    assert "begins again" in caplog.text
+    assert "starts another one" in caplog.text
     assert digest(run.estimator) == digest(alone)
     assert history(run.estimator) == history(alone)
 

@@ -86,7 +86,7 @@ def test_a_csv_file_with_other_columns_is_refused(command, tmp_path):
     out = [tmp_path / "out.csv"] if command == "predict" else []
     result = call(command, tmp_path / "test.zarr", model, *out)
     assert result.exit_code == 4
-    told = f"the features of {tmp_path}/test.zarr are not those of the training"
+    told = f"the features of {tmp_path}/test.zarr are not the same as those of the training data"
     assert f"dasksvm: {told}. Missing: 'mass'; not expected: 'weight'." in result.stderr.splitlines()
     assert not (tmp_path / "out.csv").exists()
 
@@ -211,7 +211,7 @@ def test_a_run_is_not_resumed_on_columns_in_another_order(tmp_path):
     train(
         data_of(tmp_path / "a.zarr", X, y, NAMES), estimator, checkpoint=tmp_path / "kept", callbacks=[lambda *_: True]
     )
-    with pytest.raises(RuntimeError, match="another run, which differs in feature_names"):
+    with pytest.raises(RuntimeError, match="another run, which differs from this one in feature_names"):
         train(data_of(tmp_path / "b.zarr", X, y, TURNED), estimator, checkpoint=tmp_path / "kept", resume=True)
 
 

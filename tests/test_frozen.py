@@ -154,28 +154,28 @@ def test_workers_without_a_sign_of_life_are_told_of_and_given_up(monkeypatch, ca
     watched.beat("b")
     assert watched.wait(9, "a") == ""
     assert watched.wait(8) == ""
-    assert "the workers for tiles (2) give no sign of life" in watched.wait(8)
+    assert "the compute workers (2) give no sign of life" in watched.wait(8)
     # Told once.
     assert watched.wait(10) == ""
     # One that comes back is waited for anew.
-    assert "though the workers for tiles (2) are alive" in watched.wait(40, "b")
+    assert "although the compute workers (2) are alive" in watched.wait(40, "b")
     watched.watcher.watch(waiting=False)
     assert "no sign of life" in watched.wait(59)
-    with pytest.raises(WorkersLost, match=r"the workers for tiles \(2\) gave no sign of life for 60 s"):
+    with pytest.raises(WorkersLost, match=r"the compute workers \(2\) gave no sign of life for 60 s"):
         watched.wait(5)
 
 
 def test_workers_that_are_gone_are_told_of_at_once_and_given_up(monkeypatch, caplog):
     watched = Watched(monkeypatch, caplog, "60s")
-    assert "no worker for tiles is left" in watched.wait(2)
+    assert "there are no compute workers left" in watched.wait(2)
     assert watched.wait(57) == ""
-    with pytest.raises(WorkersLost, match=r"there was no worker for tiles for 60 s \(dasksvm.worker-timeout\)"):
+    with pytest.raises(WorkersLost, match=r"there were no compute workers for 60 s \(dasksvm.worker-timeout\)"):
         watched.wait(3)
     # One that is new is a sign of life; without resources every worker but the coordinator's computes tiles.
     watched.workers.clear()
     for name in ("c", "a"):
         watched.beat(name, "other")
-    assert "the workers for tiles (1) give no sign of life" in watched.wait(40, "c")
+    assert "the compute workers (1) give no sign of life" in watched.wait(40, "c")
 
 
 @pytest.mark.cluster
@@ -227,12 +227,12 @@ def test_all_compute_workers_frozen(client, frozen, data, tmp_path, alone, caplo
         quick(**{"dasksvm.worker-timeout": "10s"}),
         pytest.raises(
             WorkersLost,
-            match=rf"tiles \(2\) gave no sign of life for 10 s \(dasksvm.worker-timeout\).* from {kept}.*--resume",
+            match=rf"compute workers \(2\) gave no sign of life for 10 s \(dasksvm.worker-timeout\).* from {kept}.*--resume",
         ),
     ):
         train(data, solver(), client=client, checkpoint=kept, every=0.2, callbacks=[freeze])
     assert freeze.done
-    assert "the workers for tiles (2) give no sign of life" in caplog.text
+    assert "the compute workers (2) give no sign of life" in caplog.text
     thaw(pids)
     run = train(data, solver(), client=client, checkpoint=kept, resume=True)
     assert digest(run.estimator) == digest(alone)
@@ -254,7 +254,7 @@ def test_a_local_cluster_whose_workers_are_frozen_is_closed(data, frozen):
     with quick(**{"dasksvm.worker-timeout": "10s"}), cluster(2, processes=True) as client:
         pids = client.run(os.getpid, workers=compute_workers(client)).values()
         freeze = freezing(lambda progress: True, lambda: frozen(*pids))
-        with pytest.raises(WorkersLost, match=r"kept no snapshots .*it has to be started again"):
+        with pytest.raises(WorkersLost, match=r"wrote no snapshots .*it has to be started again"):
             train(data, solver(), client=client, callbacks=[freeze])
 
 

@@ -86,7 +86,7 @@ def test_held_out_rows_that_do_not_fit_are_refused_before_the_training(data):
     X, y = rows(60, 0)
     for held_out, message in [
         (HeldOut(X[:, :3], y), "3 features"),
-        (HeldOut(X, y + 1), "none of the classes"),
+        (HeldOut(X, y + 1), "not among the classes"),
         (HeldOut(data), "30 features"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -113,7 +113,7 @@ def test_a_watched_run_is_the_same_on_a_cluster(data, parameters, tmp_path):
 
 def test_wrong_arguments_are_named(data):
     X, y = rows(20, 0)
-    for arguments, message in [((X,), "y is needed"), ((data, y), "must be None")]:
+    for arguments, message in [((X,), "y is required"), ((data, y), "must be None")]:
         with pytest.raises(ValueError, match=message):
             HeldOut(*arguments)
     with pytest.raises(ValueError, match="at least 1"):

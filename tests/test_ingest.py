@@ -292,26 +292,26 @@ GOOD = "a,b,y\n" + "1,2,x\n3,4,z\n" * 60
 SPARSE = "1 1:0.5 3:2\n-1 2:1\n" * 60
 BAD = {
     "ragged": ("a.csv", GOOD + "1,2,3,x\n", "line 122 (row 120): the line has 4 columns, expected 3"),
-    "word": ("a.csv", GOOD + "1,zwei,x\n", "line 122 (row 120), column 1 (b): 'zwei' is no number"),
+    "word": ("a.csv", GOOD + "1,zwei,x\n", "line 122 (row 120), column 1 (b): 'zwei' is not a number"),
     "nan": ("a.csv", GOOD + "nan,2,x\n", "line 122 (row 120), column 0 (a): the value is 'nan'"),
     "missing": ("a.csv", GOOD + ",2,x\n", "line 122 (row 120), column 0 (a): the value is missing"),
     "label": ("a.csv", GOOD + "1,2,\n", "row 120, column label: the label is missing"),
-    "continuous": ("a.csv", "a,b,y\n" + "1,2,0.5\n", "row 0, column label: 0.5 is no class label"),
+    "continuous": ("a.csv", "a,b,y\n" + "1,2,0.5\n", "row 0, column label: 0.5 is not a class label"),
     "empty": ("a.csv", "", "is empty"),
     "blank": ("a.csv", "\n\n", "is empty"),
     "header": ("a.csv", "a,b,y\n", "there are no rows"),
-    "narrow": ("a.csv", "y\n1\n2\n", "none is left for features"),
-    "pair": ("a.svm", SPARSE + "1 2:1 x\n", "line 121 (row 120): 'x' is no index:value pair"),
-    "value": ("a.svm", SPARSE + "1 2:x\n", "line 121 (row 120), column 2: '2:x' is no number"),
+    "narrow": ("a.csv", "y\n1\n2\n", "none of which is left for features"),
+    "pair": ("a.svm", SPARSE + "1 2:1 x\n", "line 121 (row 120): 'x' is not an index:value pair"),
+    "value": ("a.svm", SPARSE + "1 2:x\n", "line 121 (row 120), column 2: '2:x' is not a number"),
     "index": ("a.svm", SPARSE + "1 0:1\n", "'0:1': indices begin with 1"),
     "order": ("a.svm", SPARSE + "1 2:1 2:3\n", "'2:3': indices must increase"),
-    "huge": ("a.svm", SPARSE + "1 4294967301:1\n", "'4294967301:1' is beyond the number of features"),
-    "beyond": ("a.svm", SPARSE + "1 9:1\n", "'9:1' is beyond the number of features"),
-    "suffix": ("a.data", "1\n", "the name does not tell the format"),
-    "not parquet": ("a.parquet", "hello", "is no whole Parquet file"),
-    "not npy": ("a.npy", "hello", "is no whole array file"),
+    "huge": ("a.svm", SPARSE + "1 4294967301:1\n", "index of '4294967301:1' exceeds the number of features"),
+    "beyond": ("a.svm", SPARSE + "1 9:1\n", "index of '9:1' exceeds the number of features"),
+    "suffix": ("a.data", "1\n", "the name does not show the format"),
+    "not parquet": ("a.parquet", "hello", "is not a complete Parquet file"),
+    "not npy": ("a.npy", "hello", "is not a complete NPY file"),
     "not npz": ("a.npz", "hello", "cannot be read"),
-    "not hdf5": ("a.h5ad", "hello", "is no whole HDF5 file"),
+    "not hdf5": ("a.h5ad", "hello", "is not a complete HDF5 file"),
     "gz": (
         "a.csv.gz",
         gzip.compress(b"a,b,y\n" + b"1,2,x\n" * 50_000)[:-30],
@@ -378,7 +378,7 @@ def test_columns_on_different_scales_are_warned_of(tmp_path, rng):
     y = np.arange(100) % 2
     X[:, 2] *= 5000
     # What it is for nobody knows here: the advice is right for both.
-    told = r"very different scales.*: 2 \(.*\)\. For rows to train on, scale='standard' .* predict need neither"
+    told = r"very different scales.*: 2 \(.*\)\. If you train on these rows, use scale='standard' .* you need neither"
     with pytest.warns(ScaleWarning, match=told):
         Dataset.create(tmp_path / "a", X, y)
     Dataset.create(tmp_path / "b", X, y, scale="standard")
@@ -425,7 +425,7 @@ def test_types_that_are_converted_and_matrices_that_are_refused(tmp_path, rng):
     X = sp.random(4, 6, 0.5, format="csc", random_state=0)
     sp.save_npz(tmp_path / "csc.npz", X)
     np.save(tmp_path / "y.npy", y)
-    with pytest.raises(ValueError, match="is csc, not CSR"):
+    with pytest.raises(ValueError, match="has the format csc, not csr"):
         ingest(tmp_path / "csc", tmp_path / "csc.npz", tmp_path / "y.npy")
     same(ingest(tmp_path / "coo", X.tocoo(), y), X.toarray(), y)
 
@@ -464,7 +464,7 @@ def test_frames_of_mixed_types(tmp_path):
     frame = pd.DataFrame({"a": [True, False], "b": pd.array([1, 2], "Int64"), "c": [0.5, 1.5]})
     data = Dataset.create(tmp_path / "d", frame, [0, 1], shuffle=False)
     assert data.rows(np.arange(2)).tolist() == [[1, 1, 0.5], [0, 2, 1.5]]
-    with pytest.raises(ValueError, match="column t is no number"):
+    with pytest.raises(ValueError, match="column t is not numeric"):
         ingest(tmp_path / "e", frame.assign(t=["u", "v"]), [0, 1])
     with pytest.raises(ValueError, match="row 1, column b: the value is missing"):
         ingest(tmp_path / "f", frame.assign(b=pd.array([1, None], "Int64")), [0, 1])
@@ -473,7 +473,7 @@ def test_frames_of_mixed_types(tmp_path):
 def test_lazy_blocks_that_are_not_what_they_were_said_to_be(tmp_path):
     whole = da.map_blocks(lambda: np.ones((5, 2)), chunks=((5,), (2,)), dtype=float, meta=np.empty((0, 2)))
     other = da.map_blocks(lambda: np.ones((5, 2), int), chunks=((5,), (2,)), dtype=float, meta=np.empty((0, 2)))
-    with pytest.raises(ValueError, match="row 5: 5 rows of int64 x 2 with 5 labels, where float64 x 2 was expected"):
+    with pytest.raises(ValueError, match="row 5: got 5 rows of int64 x 2 with 5 labels, expected float64 x 2"):
         ingest(tmp_path / "d", da.concatenate([whole, other]), np.arange(10) % 2)
 
 
@@ -491,7 +491,7 @@ def test_plain_columns_of_anndata(tmp_path, rng):
 
 
 def test_more_than_256_classes(tmp_path):
-    with pytest.raises(ValueError, match="row 256, column label: 256 is one more than 256 classes"):
+    with pytest.raises(ValueError, match="row 256, column label: 256 would be one more than 256 classes"):
         Dataset.create(tmp_path / "d", np.zeros((300, 1)), np.arange(300))
 
 

@@ -72,7 +72,7 @@ def test_arrays_and_frames_without_labels(tmp_path):
 
 def test_lines_that_begin_with_a_value_are_not_taken_for_lines_with_a_label(tmp_path):
     (tmp_path / "rows.svm").write_text("0 1:1 2:1\n1:0.5 2:1.0\n")
-    with pytest.raises(ValueError, match=r"row 1: '1:0\.5' is where a label should be"):
+    with pytest.raises(ValueError, match=r"row 1: '1:0\.5' stands where a label is expected"):
         Dataset.create(tmp_path / "pool.zarr", tmp_path / "rows.svm", False)
 
 
@@ -151,7 +151,7 @@ def test_answers_that_are_no_labels_are_asked_again_and_torn_files_go_on(pool, t
     labels.write_text("row,label\n4,no")
     result = call("label", pool[0].path, labels, said="0.5\nnan\nyes\nq\n")
     assert result.exit_code == 0, result.output
-    assert "0.5 is no class label" in result.output
+    assert "0.5 is not a class label" in result.output
     assert [line.split(",")[1] for line in labels.read_text().splitlines()] == ["label", "no", "yes"]
     labels.write_text("row,label\n1,a\n2,b\n3,c\n")
     assert f"{labels}: labels must be of two classes" in call("label", pool[0].path, labels, said="q\n").output

@@ -298,7 +298,7 @@ def test_verbose_shows_progress(data, capsys):
     X, y = data
     LaSVC(verbose=1, random_state=0).fit(X, y)
     shown = capsys.readouterr().err
-    assert "members" in shown
+    assert "kept" in shown
     assert shown.rstrip().splitlines()[-1].lstrip("\r\x1b[K").startswith("done")
     assert "1,200 seen" in shown
     assert "rows/s" in shown

@@ -54,7 +54,7 @@ def test_a_worker_that_is_too_small_for_the_chunks_is_refused(prepared):
     wide = DaskSource(da.zeros((200_000, 1000), chunks=(50_000, 1000), dtype=np.float32), lambda block: block)
     large = Examples(wide, examples.form, examples.columns, examples.coding, 0)
     memory_limits.check(workers(5 * GB, 2 * GB), "tcp://a", True, learner, large, copies=False)
-    with pytest.raises(RuntimeError, match=r"worker for tiles tcp://b \(3 chunks of rows 572\.20 MiB"):
+    with pytest.raises(RuntimeError, match=r"compute worker tcp://b \(3 chunks of rows 572\.20 MiB"):
         memory_limits.check(workers(5 * GB, GB), "tcp://a", True, learner, large, copies=False)
 
 
@@ -98,6 +98,9 @@ def test_a_run_ends_with_what_it_has_before_memory_does(data, monkeypatch):
 
     monkeypatch.setattr(coordinator, "nearly_full", nearly_full)
     monkeypatch.setattr(driver, "TICK", 0.05)
-    with cluster() as client, pytest.warns(RuntimeWarning, match=r"uses 4\.6 GiB of 5\.0 GiB with \d+ members"):
+    with (
+        cluster() as client,
+        pytest.warns(RuntimeWarning, match=r"uses 4\.6 GiB of 5\.0 GiB of memory while it keeps \d+ examples"),
+    ):
         model = solver(client=client).fit(data)
     assert 0 < model.history_[-1]["seen"] < len(data)

@@ -16,8 +16,8 @@ from tests.models import some_model
 from tests.test_cli import call
 
 URL = "s3://bucket/deep/x"
-LOST = re.escape("s3:/bucket/deep/x") + ".* looks like a URL that has lost a slash"
-REFUSED = re.escape(URL) + ".* is a URL, and only a local path can be used here"
+LOST = re.escape("s3:/bucket/deep/x") + ".* looks like a URL that lost a slash"
+REFUSED = re.escape(URL) + ".* is a URL, but only a local path can be used here"
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_predictions_that_exist_are_refused_before_anything_is_computed(suffix, 
     for name in ("link", "folder", "file"):
         result = call("predict", data.path, tmp_path / "model", tmp_path / f"{name}.{suffix}")
         assert result.exit_code == 4, result.output
-        assert result.stderr.splitlines() == [f"dasksvm: {tmp_path}/{name}.{suffix} is there already."]
+        assert result.stderr.splitlines() == [f"dasksvm: {tmp_path}/{name}.{suffix} already exists."]
     assert sorted(tmp_path.iterdir()) == before
     assert (tmp_path / f"file.{suffix}").read_text() == "theirs"
 
@@ -125,7 +125,7 @@ def test_predictions_that_exist_are_refused_before_anything_is_computed(suffix, 
 def test_predictions_do_not_replace_a_file_that_appears_while_they_are_computed(data, tmp_path):
     model = LaSVC(random_state=0).fit(data).model_
     out = tmp_path / "out.csv"
-    with pytest.raises(FileExistsError, match=r"out\.csv is there already"):
+    with pytest.raises(FileExistsError, match=r"out\.csv already exists"):
         prediction_files.write(model, data, str(out), threads=0, watch=lambda *_: out.write_text("theirs"))
     assert out.read_text() == "theirs"
     assert list(tmp_path.iterdir()) == [out]

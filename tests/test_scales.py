@@ -25,7 +25,7 @@ def counts(rows=300, seed=0):
 @pytest.mark.parametrize("make", SOLVERS)
 def test_every_estimator_warns_of_columns_that_are_not_scaled(make):
     X, y = counts()
-    with pytest.warns(ScaleWarning, match=r"importance: 20 \(.* to .*\)\. Scale them, .* StandardScaler"):
+    with pytest.warns(ScaleWarning, match=r"dominate the kernel: 20 \(.* to .*\)\. Scale them, .* StandardScaler"):
         make(max_time=5).fit(X, y)
     make(max_time=5).fit(StandardScaler().fit_transform(X), y)
 
@@ -59,7 +59,7 @@ def test_whatever_the_rows_come_in(kind, tmp_path):
     if "zarr" in kind:
         scaled = Dataset.create(tmp_path / "scaled.zarr", given, y, scale="minmax")
         LaSVC().fit(scaled)
-        with pytest.warns(ScaleWarning, match="For rows to train on"):
+        with pytest.warns(ScaleWarning, match="If you train on these rows"):
             given, labels = Dataset.create(tmp_path / "d.zarr", given, y), None
         told = r"20 \(.* to .*\)\. Write the data set with scale='standard' or 'minmax'"
     with pytest.warns(ScaleWarning, match=told):

@@ -125,7 +125,10 @@ def test_a_run_on_a_cluster_goes_on_here_and_the_other_way_round(data, tmp_path)
 @pytest.mark.parametrize("where", ["here", "cluster"])
 def test_a_run_that_finds_no_snapshot_to_go_on_from_says_so(data, tmp_path, where):
     whole = train(data, solver())
-    with cluster(1) as client, pytest.warns(RuntimeWarning, match=f"^No snapshot found in {tmp_path}: starting anew.$"):
+    with (
+        cluster(1) as client,
+        pytest.warns(RuntimeWarning, match=f"^No snapshot found in {tmp_path}: starting from the beginning.$"),
+    ):
         run = train(data, solver(client=client if where == "cluster" else None), checkpoint=tmp_path, resume=True)
     assert digest(run.estimator) == digest(whole.estimator)
 
@@ -222,7 +225,7 @@ def test_a_corrupt_newest_snapshot_is_passed_over(data, tmp_path, alone):
 def test_no_readable_snapshot_is_an_error(data, tmp_path):
     for path in interrupted(data, tmp_path):
         path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"not complete.*begins anew"):
+    with pytest.raises(ValueError, match=r"not complete.*start from the beginning"):
         train(data, solver(), checkpoint=tmp_path, resume=True)
 
 
@@ -246,7 +249,7 @@ def test_another_runs_snapshots_are_refused(data, tmp_path):
     for given, estimator, what in cases:
         with pytest.raises(AnotherRun, match=what):
             train(given, estimator, checkpoint=tmp_path, resume=True)
-    with pytest.raises(FileExistsError, match="holds snapshots"):
+    with pytest.raises(FileExistsError, match="already holds snapshots"):
         train(data, solver(), checkpoint=tmp_path)
     with cluster(1) as client, pytest.raises(AnotherRun, match=r"kernel\.gamma"):
         train(data, solver(gamma=0.7), client=client, checkpoint=tmp_path, resume=True)
@@ -413,7 +416,7 @@ def test_of_two_runs_that_begin_at_once_one_keeps_snapshots(data, tmp_path, alon
             begun.append(train(data, solver(), checkpoint=tmp_path, every=0))
         return False
 
-    with pytest.warns(RuntimeWarning, match="another executor goes on"):
+    with pytest.warns(RuntimeWarning, match="another executor has taken over"):
         run = train(data, solver(), checkpoint=tmp_path, every=0, callbacks=[begin_another])
     assert digest(run.estimator) == digest(begun[0].estimator) == digest(alone)
     assert {executor for executor, _ in snapshots_in(tmp_path)} == {2}
@@ -425,6 +428,6 @@ def test_a_folder_that_cannot_be_written_to(data, tmp_path, alone, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("dasksvm.training.snapshots.Path.touch", full)
-    with pytest.warns(RuntimeWarning, match="nothing can be written to"):
+    with pytest.warns(RuntimeWarning, match="cannot write to"):
         run = train(data, solver(), checkpoint=tmp_path)
     assert digest(run.estimator) == digest(alone)

@@ -78,14 +78,14 @@ def test_a_target_that_exists_is_refused_and_left_alone(folder, tmp_path):
     target = f"{folder}/d.zarr"
     put(f"{target}/deep/down/notes.txt")
     before = files(folder)
-    with pytest.raises(FileExistsError, match=r"d\.zarr is there already"):
+    with pytest.raises(FileExistsError, match=r"d\.zarr already exists"):
         Dataset.create(target, *rows())
     assert files(folder) == before
     csv = tmp_path / "x.csv"
     csv.write_text("a,b,label\n1,2,x\n3,5,y\n")
     result = call("ingest", csv, target, "--workers", 0)
     assert result.exit_code == 4, result.output
-    assert result.stderr.splitlines()[-1].endswith("d.zarr is there already.")
+    assert result.stderr.splitlines()[-1].endswith("d.zarr already exists.")
     assert {name: content for name, content in files(folder).items() if name != "x.csv"} == before
 
 
@@ -100,7 +100,7 @@ def test_a_data_set_that_exists_is_refused_and_left_alone(folder):
     target = f"{folder}/d.zarr"
     first = Dataset.create(target, *rows(), random_state=0)
     before = files(folder)
-    with pytest.raises(FileExistsError, match=r"d\.zarr is there already"):
+    with pytest.raises(FileExistsError, match=r"d\.zarr already exists"):
         Dataset.create(target, *rows(30))
     assert files(folder) == before
     assert len(Dataset.open(target)) == len(first) == 60
@@ -108,7 +108,7 @@ def test_a_data_set_that_exists_is_refused_and_left_alone(folder):
 
 def test_a_file_in_the_place_of_a_data_set_is_refused(folder):
     put(f"{folder}/d.zarr")
-    with pytest.raises(FileExistsError, match=r"d\.zarr is there already"):
+    with pytest.raises(FileExistsError, match=r"d\.zarr already exists"):
         Dataset.create(f"{folder}/d.zarr", *rows())
     assert files(folder) == {"d.zarr": b"theirs"}
 
@@ -127,7 +127,7 @@ def test_a_target_that_appears_while_the_source_is_read_is_left_alone(folder):
             put(f"{target}/notes.txt")
             put_there.append(phase)
 
-    with pytest.raises(FileExistsError, match=r"d\.zarr is there already"):
+    with pytest.raises(FileExistsError, match=r"d\.zarr already exists"):
         Dataset.create(target, *rows(), shuffle=True, watch=watch)
     assert files(folder) == {"d.zarr/notes.txt": b"theirs"}
 
@@ -158,7 +158,9 @@ def test_nothing_is_written_where_it_cannot_be_known_what_exists(tmp_path, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(type(fsspec.filesystem("memory")), "info", forbidden)
-        with pytest.raises(OSError, match=r"d\.zarr cannot be written: it is not known whether it exists: .*denied"):
+        with pytest.raises(
+            OSError, match=r"d\.zarr cannot be written: could not check whether it exists already: .*denied"
+        ):
             Dataset.create(f"memory://{tmp_path}/d.zarr", *rows())
     assert files(f"memory://{tmp_path}") == {}
 

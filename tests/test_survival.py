@@ -212,7 +212,9 @@ def test_scheduler_lost_and_the_run_resumed_on_another_cluster(start, data, tmp_
         client.wait_for_workers(2)
         kept = tmp_path / "kept"
         kill = once(lambda progress: progress.seen > 4000 and snapshots_in(kept), first.scheduler.kill)
-        with pytest.raises(SchedulerLost, match=r"the scheduler .* is lost. The run can be resumed from"):
+        with pytest.raises(
+            SchedulerLost, match=r"the connection to the scheduler .* is lost. The run can be resumed from"
+        ):
             train(data, solver(), client=client, checkpoint=kept, every=0.2, callbacks=[kill])
         client.close()
         address = json.loads(start().file.read_text())["address"]

@@ -164,7 +164,7 @@ def test_strangers_are_refused(who: str, data, address: str, ours: Identity, the
     done = command(environment, "train", data.path, tmp_path / "model", "--scheduler", scheduler)
     assert done.returncode == 4, done.stderr
     (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("dasksvm: the scheduler was not reached: ")
+    assert line.startswith("dasksvm: could not reach the scheduler: ")
     assert told in line
     assert not (tmp_path / "model").exists()
 

@@ -1,4 +1,4 @@
-"""One BLAS thread a tile: the same product on two threads gives other last bits, and so another model."""
+"""Limit BLAS to one thread: with two threads the same product differs in its last bits, and so does the model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +15,14 @@ _limit: Any = None
 
 @cache
 def _controller() -> ThreadpoolController:
-    import numpy.linalg  # noqa: F401  BLAS must be loaded to be found
+    import numpy.linalg  # noqa: F401  threadpoolctl only finds libraries that are loaded
 
     return ThreadpoolController()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Hold BLAS at one thread while any thread of this process is in here; the last one out restores it."""
+    """Limit BLAS to one thread while any thread of this process is inside; the last one to leave restores the limit."""
     global _users, _limit
     with _lock:
         if _users == 0:
@@ -41,7 +41,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _claim() -> None:
-    """Let this thread set the number of OpenBLAS's threads: from 3.7 on threadpoolctl heeds the first one that did, only."""
+    """Allow the calling thread to set the number of OpenBLAS threads: since 3.7 threadpoolctl only lets the first one do so."""
     for library in _controller().lib_controllers:
         if hasattr(library, "clear_controlling_thread"):
             library.clear_controlling_thread(force=True)

@@ -1,6 +1,6 @@
-"""Operational settings: defaults of `dasksvm.yaml` under `dasksvm.*` in dask.config.
+"""Operational settings: `dasksvm.*` in dask.config, with the defaults of `dasksvm.yaml`.
 
-They are read when a run starts. In the environment: `DASK_DASKSVM__INFLIGHT_BYTES="256 MiB"`.
+They are read when a run starts. To set one in the environment: `DASK_DASKSVM__INFLIGHT_BYTES="256 MiB"`.
 """
 
 import os
@@ -23,7 +23,7 @@ def get(key: str) -> Any:
     """Read `dasksvm.<key>`."""
     import dask.config
 
-    # A `dask.config.set` that was entered before the defaults came takes them away again when it ends.
+    # A `dask.config.set` block that was entered before the defaults were loaded removes them when it exits.
     return dask.config.get(f"dasksvm.{key}", default=_defaults()[key])
 
 
@@ -35,13 +35,13 @@ def bytes_of(key: str) -> int:
 
 
 def seconds_of(key: str) -> float:
-    """Read `dasksvm.<key>` as a time."""
+    """Read `dasksvm.<key>` as a duration in seconds."""
     from dask.utils import parse_timedelta
 
     return float(parse_timedelta(get(key)))
 
 
 def threads() -> int:
-    """Threads that compute tiles in this process: as set, or the CPUs it may use."""
-    wanted = get("threads")
-    return int(wanted) if wanted else len(os.sched_getaffinity(0))
+    """Return the number of threads that compute tiles in this process: the setting, or the CPUs that it may use."""
+    configured = get("threads")
+    return int(configured) if configured else len(os.sched_getaffinity(0))

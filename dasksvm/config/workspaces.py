@@ -1,4 +1,4 @@
-"""The memory that a thread uses again from tile to tile."""
+"""Buffers that a thread reuses from one tile to the next."""
 
 from threading import local
 
@@ -6,18 +6,18 @@ from dasksvm.solver.memory import Workspace
 
 
 class Workspaces:
-    """A workspace for each thread that asks, for as long as the thread and this live."""
+    """One workspace per thread, created on first use."""
 
     def __init__(self) -> None:
         self._own = local()
 
     def mine(self) -> Workspace:
-        """Give this thread's workspace."""
+        """Return the workspace of the calling thread."""
         if not hasattr(self._own, "workspace"):
             self._own.workspace = Workspace()
         workspace: Workspace = self._own.workspace
         return workspace
 
 
-# Of the threads that compute decision values, which outlive a call.
+# For the threads that compute decision values: they outlive a single call, and so does this.
 of_this_thread = Workspaces().mine

@@ -1,4 +1,4 @@
-"""Rows on their way from a source to the disk: what a reader gives, and what a writer takes."""
+"""Rows while a data set is written: what readers return, and what writers take."""
 
 from typing import Any, NamedTuple
 
@@ -9,12 +9,12 @@ from dasksvm.data.chunked import stacked
 from dasksvm.solver.kernels.features import Ints
 
 MOST_CLASSES = 256
-# Features that indices of 32 bits can name.
+# Number of features that indices of 32 bits can address.
 MOST_FEATURES = (1 << 31) - 1
 
 
 class Part(NamedTuple):
-    """Some rows as a reader gives them.
+    """Some rows as a reader returns them.
 
     Attributes
     ----------
@@ -22,7 +22,7 @@ class Part(NamedTuple):
     labels : ndarray of shape (m,)
     weight : ndarray of float64, shape (m,), or None
     lines : int
-        Lines of text that the rows took; 0 where the source is no text.
+        Number of lines of text that the rows took; 0 if the source is not text.
     """
 
     X: Any
@@ -38,7 +38,7 @@ class Block(NamedTuple):
     ----------
     X : ndarray or csr_matrix of shape (m, d)
     codes, source : ndarray of shape (m,)
-        Class numbers; rows of the source.
+        Class numbers, and row numbers in the source.
     weight : ndarray of shape (m,), or None
     """
 
@@ -51,13 +51,13 @@ class Block(NamedTuple):
         return len(self.codes)
 
     def take(self, rows: Ints | slice) -> "Block":
-        """Give some of the rows."""
+        """Return some of the rows."""
         weight = None if self.weight is None else self.weight[rows]
         return Block(self.X[rows], self.codes[rows], self.source[rows], weight)
 
 
 def joined(blocks: list[Block]) -> Block:
-    """Put blocks one after the other."""
+    """Concatenate blocks."""
     if len(blocks) == 1:
         return blocks[0]
     rows = [block.X for block in blocks]
@@ -71,16 +71,16 @@ def joined(blocks: list[Block]) -> Block:
 
 
 class BadRow(ValueError):
-    """A row of a part that cannot be used.
+    """A row that cannot be used.
 
     Parameters
     ----------
     row : int
-        Of the part.
+        Number of the row in its part.
     column : int or str or None
     reason : str
     line : int, optional
-        Of the part, where it is text.
+        Number of the line in its part, if the source is text.
     """
 
     def __init__(self, row: int, column: int | str | None, reason: str, line: int | None = None) -> None:
@@ -88,7 +88,7 @@ class BadRow(ValueError):
         self.row, self.column, self.reason, self.line = row, column, reason, line
 
     def told(self, origin: str, rows: int, lines: int) -> str:
-        """Say where it is, given the rows and lines before the part."""
+        """Return the error message, given the number of rows and lines before the part."""
         where = f"row {rows + self.row}"
         if self.line is not None:
             where = f"line {lines + self.line + 1} ({where})"
@@ -98,15 +98,15 @@ class BadRow(ValueError):
 
 
 class Classes:
-    """The classes seen so far, numbered as they came."""
+    """The classes found so far, numbered in the order in which they appeared."""
 
     def __init__(self) -> None:
         self._code_of: dict[Any, int] = {}
 
     def codes(self, labels: NDArray[Any]) -> NDArray[np.uint8]:
-        """Number some labels; BadRow names one that is no class label."""
+        """Return the class numbers of some labels; BadRow reports one that is not a class label."""
         if labels.dtype.kind not in "biufSUOT":
-            raise BadRow(0, "label", f"labels of the type {labels.dtype} are no class labels")
+            raise BadRow(0, "label", f"values of the type {labels.dtype} cannot be class labels")
         if labels.dtype.kind == "O":
             missing = np.flatnonzero([label is None or label != label for label in labels])
             if len(missing):
@@ -119,12 +119,12 @@ class Classes:
             except ValueError as error:
                 raise BadRow(int(first[number]), "label", str(error)) from None
             if value not in self._code_of and len(self._code_of) == MOST_CLASSES:
-                raise BadRow(int(first[number]), "label", f"{value!r} is one more than {MOST_CLASSES} classes")
+                raise BadRow(int(first[number]), "label", f"{value!r} would be one more than {MOST_CLASSES} classes")
             table[number] = self._code_of.setdefault(value, len(self._code_of))
         return table[at.ravel()]
 
     def ordered(self) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-        """Give the classes in their order, and the place therein of each number given so far."""
+        """Return the sorted classes, and the place of each class number in them."""
         values = list(self._code_of)
         if any(isinstance(value, str) for value in values):
             values = [str(value) for value in values]
@@ -143,7 +143,7 @@ def _number_or_text(text: str) -> Any:
 
 
 def class_of(label: Any) -> Any:
-    """Make a class of a label; of the bytes of a text file that are a number, that number, 1.0 being 1."""
+    """Convert a label to a class. Text from a file that is a whole number becomes that number: 1.0 is 1."""
     if isinstance(label, bytes):
         label = _number_or_text(label.decode("utf-8", "replace").strip())
     if isinstance(label, str):
@@ -152,9 +152,9 @@ def class_of(label: Any) -> Any:
         return str(label)
     value = label.item() if isinstance(label, np.generic) else label
     if not isinstance(value, bool | int | float):
-        raise ValueError(f"{value!r} is no class label")
+        raise ValueError(f"{value!r} is not a class label")
     if value != value:
         raise ValueError("the label is missing")
     if isinstance(value, float) and not value.is_integer():
-        raise ValueError(f"{value!r} is no class label: Unknown label type: continuous")
+        raise ValueError(f"{value!r} is not a class label. Unknown label type: continuous")
     return value

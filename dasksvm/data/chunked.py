@@ -1,4 +1,4 @@
-"""Rows by id from data that come in chunks; the last few chunks are kept."""
+"""Access by row to data that are stored in chunks; the most recent chunks are cached."""
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -16,17 +16,17 @@ KEPT_CHUNKS = 3
 
 
 def is_dask(data: Any) -> bool:
-    """Tell whether `data` is a Dask collection, without importing Dask."""
+    """Return whether `data` is a Dask collection, without importing Dask."""
     return type(data).__module__.split(".")[0] == "dask"
 
 
 def is_sparse(data: Any) -> bool:
-    """Tell whether `data` is a SciPy matrix or array of a sparse kind."""
+    """Return whether `data` is a sparse SciPy matrix or array."""
     return bool(sp.issparse(data))
 
 
 def csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], width: int) -> Any:
-    """Make a CSR matrix of arrays from a file: kernels read where they point, without looking.
+    """Make a CSR matrix from arrays of a file, after checking them: compiled code reads where they point without checks.
 
     Parameters
     ----------
@@ -41,27 +41,27 @@ def csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], width: 
     Raises
     ------
     ValueError
-        If they make no CSR matrix with the features of each row in order, each once.
+        If they are not a CSR matrix in which the features of each row are in order and distinct.
     """
     kinds = {indices.dtype.kind, indptr.dtype.kind}
     if not data.ndim == indices.ndim == indptr.ndim == 1 or kinds != {"i"} or data.dtype == np.float16:
-        raise ValueError("its sparse rows have arrays of other types or shapes")
+        raise ValueError("its sparse rows have arrays of the wrong type or shape")
     if len(indptr) == 0 or indptr[0] != 0 or np.any(indptr[1:] < indptr[:-1]):
-        raise ValueError("its sparse rows do not follow each other")
+        raise ValueError("the row pointers of its sparse rows are not in order")
     if not indptr[-1] == len(data) == len(indices):
-        raise ValueError("its sparse rows have another number of values than they should")
+        raise ValueError("its sparse rows do not have the expected number of values")
     if indices.min(initial=0) < 0 or indices.max(initial=-1) >= width:
-        raise ValueError(f"its sparse rows have features outside of 0 to {width - 1}")
+        raise ValueError(f"its sparse rows have feature numbers outside of 0 to {width - 1}")
     rises = indices[1:] > indices[:-1]
     begins = indptr[1:-1]
     rises[begins[(begins > 0) & (begins < len(indices))] - 1] = True
     if not rises.all():
-        raise ValueError("its sparse rows have features that are not in order")
+        raise ValueError("its sparse rows have feature numbers that are not in order")
     return sp.csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, width))
 
 
 def stacked(rows: list[Any]) -> Any:
-    """Put matrices one below the other; sparse ones may differ in width, and take the largest."""
+    """Stack matrices vertically; sparse ones may differ in width, and the result has the largest width."""
     if not is_sparse(rows[0]):
         return np.concatenate(rows)
     width = max(part.shape[1] for part in rows)
@@ -76,7 +76,7 @@ class ChunkedRows(ABC):
     Parameters
     ----------
     chunks : tuple of int
-        Rows of each chunk.
+        Number of rows of each chunk.
     """
 
     def __init__(self, chunks: tuple[int, ...]) -> None:
@@ -87,10 +87,10 @@ class ChunkedRows(ABC):
 
     @abstractmethod
     def read(self, at: int) -> Any:
-        """Make a chunk."""
+        """Read or compute a chunk."""
 
     def chunk(self, at: int) -> Any:
-        """Make a chunk, or give it if it is still here."""
+        """Return a chunk from the cache, or read it."""
         with self._lock:
             if at in self._kept:
                 self._kept.move_to_end(at)
@@ -101,33 +101,33 @@ class ChunkedRows(ABC):
             return value
 
     def raw(self, rows: Ints) -> Any:
-        """Give some rows as they are, in the order of `rows`."""
-        of = np.searchsorted(self._starts, rows, side="right") - 1
-        wanted = np.unique(of)
-        if len(wanted) == 0:
+        """Return some rows, unscaled, in the order of `rows`."""
+        chunk_of = np.searchsorted(self._starts, rows, side="right") - 1
+        needed = np.unique(chunk_of)
+        if len(needed) == 0:
             return self.chunk(0)[:0]
-        if len(wanted) == 1:
-            return self.chunk(int(wanted[0]))[rows - self._starts[wanted[0]]]
+        if len(needed) == 1:
+            return self.chunk(int(needed[0]))[rows - self._starts[needed[0]]]
         parts, places = [], []
-        for at in wanted:
-            mine = np.flatnonzero(of == at)
-            parts.append(self.chunk(int(at))[rows[mine] - self._starts[at]])
-            places.append(mine)
+        for at in needed:
+            place = np.flatnonzero(chunk_of == at)
+            parts.append(self.chunk(int(at))[rows[place] - self._starts[at]])
+            places.append(place)
         back = np.argsort(np.concatenate(places))
         return stacked(parts)[back]
 
     def parts(self) -> Iterator[Any]:
-        """Yield all rows in order, a chunk at a time."""
+        """Yield all rows in order, one chunk at a time."""
         for at, size in enumerate(self.chunks):
             if size:
                 yield self.chunk(at)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the chunks that are kept behind."""
+        """Pickle without the cached chunks."""
         state = {name: value for name, value in vars(self).items() if name != "_lock"}
         return state | {"_kept": OrderedDict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Begin with no chunk."""
+        """Unpickle with an empty cache."""
         vars(self).update(state)
         self._lock = Lock()

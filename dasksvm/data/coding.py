@@ -1,4 +1,4 @@
-"""Classes as two-class problems: who is on which side of each, and how large its box is."""
+"""Coding of several classes as two-class problems: the sign and the bound C of each class in each problem."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from dasksvm.solver.messages import Targets
 
 @dataclass(frozen=True)
 class Coding:
-    """P problems of two sides over c classes.
+    """P two-class problems over c classes.
 
     Attributes
     ----------
     signs : ndarray of float64, shape (P, c)
-        1 and -1 for the classes of the two sides, 0 for a class that takes no part.
+        1 or -1 for the side that a class is on, 0 for a class that a problem leaves out.
     bounds : ndarray of float64, shape (P, c)
-        C of the examples of each class; their weights multiply it.
+        C of the examples of each class, to be multiplied by their weights.
     """
 
     signs: NDArray[np.float64]
@@ -27,7 +27,9 @@ class Coding:
 
     @classmethod
     def of(cls, boxes: NDArray[np.float64], *, pairwise: bool = False, factors: Sequence[float] = (1.0,)) -> "Coding":
-        """Set every class against the rest, or, with `pairwise`, against each other one; of two classes, the second is positive.
+        """Make the problems of each class against the rest, or, with `pairwise`, of each pair of classes.
+
+        Two classes give a single problem, in which the second class is positive.
 
         Parameters
         ----------
@@ -35,7 +37,7 @@ class Coding:
             C of each class.
         pairwise : bool
         factors : sequence of float
-            Each makes problems of its own, whose boxes are larger by so much.
+            Each factor gives a copy of all problems in which C is multiplied by it.
         """
         count = len(boxes)
         signs = 2.0 * np.eye(count) - 1.0
@@ -50,9 +52,9 @@ class Coding:
 
     @property
     def problems(self) -> int:
-        """P."""
+        """The number of problems P."""
         return len(self.signs)
 
     def targets(self, codes: Ints, weights: NDArray[np.float64]) -> Targets:
-        """Say what examples of some classes should become in each problem."""
+        """Return the labels and bounds of examples of some classes in each problem."""
         return Targets(codes, self.signs[:, codes], self.bounds[:, codes] * weights)

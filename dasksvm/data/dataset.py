@@ -1,4 +1,4 @@
-"""Dataset: labelled rows in a Zarr v3 group, complete or absent."""
+"""Data sets: labelled rows in a Zarr v3 group. A data set is written completely or not at all."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,34 +22,36 @@ from dasksvm.solver.kernels.features import Ints
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled rows in a Zarr group: `X` in chunks of whole rows, `y`, and perhaps `weight` and `source`.
+    """Labelled rows in a Zarr group: `X` in chunks of whole rows, `y`, and optionally `weight` and `source`.
 
     Attributes
     ----------
     path : str
+        Folder or URL of the group.
     shape : tuple of int
-        Rows and features.
+        Number of rows and number of features.
     classes : ndarray of shape (c,)
-        The labels that `y` holds the numbers of; none where the rows have no labels, and no `y`.
+        The class labels, in order; `y` stores their numbers. Empty if the rows have no labels; then there is no `y`.
     class_counts : ndarray of int64, shape (c,)
+        Number of rows of each class.
     mean, variance, minimum, maximum : ndarray of float64, shape (d,)
-        Of each feature, as it is on disk.
+        Statistics of each feature, of the unscaled values on disk.
     scaling : Scaling or None
-        The map that training applies to the rows and the model carries.
+        The scaling that training applies to the rows and stores in the model.
     sparse : bool
         Whether `X` is a CSR matrix, in AnnData's encoding.
     nonzeros : int
-        Values that `X` stores.
+        Number of values that `X` stores.
     names : list of str, or None
-        Of the features.
+        Names of the features.
     shuffled : bool
-        Whether the rows are in random order; `source` has the row that each was.
+        Whether the rows are in random order; if so, `source` stores the number of each row in the source.
     weighted : bool
         Whether the rows have weights.
     origin : str
         Where the rows came from.
     columns : ndarray of int64, shape (d,), or None
-        Where each feature is on disk, if the columns have been brought into another order (`with_features`).
+        Column of each feature on disk, if `with_features` has changed the order.
 
     Examples
     --------
@@ -88,7 +90,7 @@ class Dataset:
         Raises
         ------
         ValueError
-            If there is nothing, something else, an incomplete or damaged data set, or one of another version.
+            If there is no data set at this path, or if it is incomplete, damaged, or of another version of the format.
         """
         return cls(**described(located(path)))
 
@@ -108,38 +110,39 @@ class Dataset:
         watch: Callable[[str, int, float | None], None] | None = None,
         **reading: Any,
     ) -> Self:
-        """Write rows and labels to a new Zarr group, in bounded memory, and open it.
+        """Write rows and labels to a new Zarr group and open it. The memory that this needs does not grow with the data.
 
         Parameters
         ----------
         path : str or Path
-            Of a folder that does not exist yet, or a URL with nothing below it.
+            A folder that does not exist yet, or a URL at which nothing exists.
         X : array of shape (n, d), dataframe, or path of a file
-            NumPy, SciPy CSR and Dask arrays, pandas and Dask dataframes; CSV, svmlight (these also as .gz or .bz2), NPY, NPZ,
-            Parquet, AnnData. The numeric type is kept; text becomes float32. CSR and svmlight are stored as CSR.
+            A NumPy, SciPy CSR or Dask array, a pandas or Dask dataframe, or a file: CSV or svmlight (also as .gz or .bz2), NPY,
+            NPZ, Parquet or AnnData. The numeric type is kept; text is parsed to float32. CSR and svmlight are stored as CSR.
         y : array of shape (n,), str or False
-            Labels of any type that sorts. Of a Dask dataframe, and of a file that has the labels too: their column by name, of
-            CSV also by number; None: the one called label, target, class or y, of CSV else the last. Of NPY and NPZ: an
-            array, the name of one in the archive (None: "y"), or the path of a file, NPY or a value a line. False: there are no
-            labels, as in the pool of an `ActiveLearner`.
+            Class labels, which can be of any type that can be sorted. For a Dask dataframe, or a file that contains the labels,
+            this is the name of their column, or its number in a CSV file. If it is None, the column called label, target, class
+            or y is used, and in a CSV file without such a column the last one. For NPY and NPZ files this is an array, the name
+            of an array in the archive ("y" if None), or the path of a file: NPY, or text with one label per line. False means
+            that there are no labels, as in the pool of an `ActiveLearner`.
         weight : array of shape (n,), or str, optional
-            As y.
+            Weights of the rows, given like `y`.
         shuffle : bool, default=True
-            Whether to bring the rows into random order, which online training needs; the source rows are kept.
+            Whether to write the rows in random order, which online training needs. The original row numbers are kept.
         scale : {"none", "minmax", "standard"}, default="none"
-            The affine map that training applies; the rows on disk stay as they are.
+            The scaling that training applies to the features; the rows are stored unscaled.
         chunk_rows : int, optional
-            Rows of a chunk; from `dasksvm.chunk-bytes` if not given.
+            Number of rows of a chunk. If not given, it follows from `dasksvm.chunk-bytes`.
         random_state : int, RandomState or None, default=None
-            Decides the order.
+            Determines the order of the rows.
         client : distributed.Client, optional
-            Of a cluster whose workers read the file. Dask collections are computed on the current one.
+            A client of a cluster whose workers read the file. Dask collections are computed on the current cluster.
         watch : callable, optional
-            Told "reading" or "writing", the rows so far, and their share of all (None: unknown).
+            Called with "reading" or "writing", the number of rows so far, and their share of all rows (None if unknown).
         **reading
-            Of files. `format`: "csv", "svmlight", "npy", "npz", "parquet" or "anndata", where the name does not tell;
-            `header`: whether a CSV file has one; `features`: number of features of an svmlight file; `zero_based`: whether its
-            indices begin with 0; `dtype`: what text becomes.
+            Options for files. `format`: "csv", "svmlight", "npy", "npz", "parquet" or "anndata", needed if the file name does
+            not show it; `header`: whether a CSV file has a header line; `features`: number of features of an svmlight file;
+            `zero_based`: whether the indices of an svmlight file begin with 0; `dtype`: type for values parsed from text.
         """
         from dasksvm.data.ingest.readers import Reading, reader_of
         from dasksvm.data.ingest.writer import Writing, write
@@ -167,11 +170,11 @@ class Dataset:
         return {}
 
     def __reduce__(self) -> Any:
-        """Pickle what is known of the data, not the data."""
+        """Pickle the description of the data, not the data."""
         return _again, ({name: getattr(self, name) for name in self.__dataclass_fields__},)
 
     def stored_bytes(self) -> int:
-        """Sum up the bytes of all files of the data set."""
+        """Return the total size in bytes of all files of the data set."""
         from dasksvm.data.stores import size_at
 
         return size_at(self.path)
@@ -182,25 +185,25 @@ class Dataset:
         return len(self.classes) > 0
 
     def needs_labels(self) -> Self:
-        """Raise ValueError if the rows have no labels."""
+        """Return this data set; raise ValueError if its rows have no labels."""
         if not self.labelled:
-            raise ValueError(f"{self.path} has no labels: it was ingested without.")
+            raise ValueError(f"{self.path} has no labels: it was created without them.")
         return self
 
     def with_features(self, names: Sequence[str] | None) -> Self:
-        """Give this data set with its columns in the order of these feature names.
+        """Return this data set with its columns in the order of these feature names.
 
-        Nothing is copied: the columns are put in order in each batch of rows that is read.
+        Nothing is copied: the columns are reordered in each batch of rows that is read.
 
         Parameters
         ----------
         names : sequence of str, or None
-            As a model has them. With None, or where this data set has no names, the columns stay as they are.
+            The feature names of a model. If this is None, or the data set has no names, the order is not changed.
 
         Raises
         ------
         ValueError
-            If the data set has other names; it names the difference.
+            If the data set has other names; the message lists the differences.
         """
         order = column_order(self.names, names, self.path)
         if order is None:
@@ -221,23 +224,23 @@ class Dataset:
         )
 
     def chunks(self) -> tuple[int, ...]:
-        """Give the rows of each chunk."""
+        """Return the number of rows of each chunk."""
         return self._features.chunks
 
     def rows(self, ids: Ints) -> Any:
-        """Read some rows, unscaled, an array or CSR matrix of shape (m, d); the last few chunks are kept."""
+        """Read some rows, unscaled: an array or CSR matrix of shape (m, d). The most recent chunks are cached."""
         return self._in_order(self._features.raw(np.asarray(ids, np.int64)))
 
     def part(self, at: int) -> Any:
-        """Read a chunk of rows, which is not kept."""
+        """Read a chunk of rows without caching it."""
         return self._in_order(self._features.read(at))
 
     def _in_order(self, rows: Any) -> Any:
-        """Bring the columns of some rows from their order on disk into that of the features."""
+        """Reorder the columns of some rows from their order on disk to the order of the features."""
         if self.columns is None:
             return rows
         if not is_sparse(rows):
-            # Not rows[:, columns], which numpy lays out by columns.
+            # rows[:, columns] would give an array in column order in memory.
             return np.take(rows, self.columns, axis=1)
         place = np.empty_like(self.columns)
         place[self.columns] = np.arange(len(place))
@@ -269,7 +272,7 @@ class Dataset:
         return weights
 
     def source_rows(self, ids: Ints) -> Ints:
-        """Tell which rows of the source some rows are, shape (m,)."""
+        """Return the row numbers of some rows in the source, shape (m,)."""
         ids = np.asarray(ids, np.int64)
         if not self.shuffled:
             return ids
@@ -279,23 +282,23 @@ class Dataset:
         return rows
 
     def ids_of(self, source_rows: Ints) -> Ints:
-        """Tell which rows here some rows of the source are, shape (m,); -1 where there is none."""
-        wanted = np.asarray(source_rows, np.int64)
+        """Return the ids of some rows of the source in this data set, shape (m,); -1 for rows that it does not have."""
+        source_rows = np.asarray(source_rows, np.int64)
         if not self.shuffled:
-            return np.where((wanted >= 0) & (wanted < len(self)), wanted, -1)
-        ids = np.full(len(wanted), -1, np.int64)
+            return np.where((source_rows >= 0) & (source_rows < len(self)), source_rows, -1)
+        ids = np.full(len(source_rows), -1, np.int64)
         for start in range(0, len(self), self.column_rows):
             found = self.source_rows(np.arange(start, min(start + self.column_rows, len(self))))
             order = np.argsort(found)
-            at = np.minimum(np.searchsorted(found[order], wanted), len(found) - 1)
-            here = found[order[at]] == wanted
+            at = np.minimum(np.searchsorted(found[order], source_rows), len(found) - 1)
+            here = found[order[at]] == source_rows
             ids[here] = start + order[at[here]]
         return ids
 
     def as_dask(self) -> tuple[Any, Any]:
-        """Give the rows, as they are on disk, and the labels as lazy Dask arrays; sparse rows as blocks of CSR matrices.
+        """Return the unscaled rows and the labels as lazy Dask arrays; the blocks of sparse rows are CSR matrices.
 
-        The labels are None where there are none.
+        The labels are None if there are none.
         """
         import dask.array as da
 

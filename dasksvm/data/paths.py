@@ -1,4 +1,4 @@
-"""Paths and URLs: which of the two a text is, and how to write something new without replacing what exists."""
+"""Paths and URLs: tell them apart, and create files without replacing existing ones."""
 
 import os
 import re
@@ -8,22 +8,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-# What pathlib makes of a URL: it takes the two slashes for one.
+# What remains of a URL that went through pathlib, which collapses the two slashes into one.
 LOST_SLASH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 
 
 def is_url(path: str | Path) -> bool:
-    """Tell whether this names something at a store other than the local file system."""
+    """Return whether this is a URL, and not a path of the local file system."""
     return "://" in str(path)
 
 
 def located(path: str | Path) -> str:
-    """Give a URL as it is, and a path, or a `file://` URL, as a local path.
+    """Return a URL unchanged, and a path or a `file://` URL as a local path.
 
     Raises
     ------
     ValueError
-        If it is a URL that has lost one of its slashes: as a path it would mean a folder called, say, "s3:".
+        If it is a URL that has lost one of its slashes: taken as a path it would name a folder such as "s3:".
     """
     text = str(path)
     if text.startswith(("file://", "local://")):
@@ -31,41 +31,41 @@ def located(path: str | Path) -> str:
 
         return str(strip_protocol(text))
     if LOST_SLASH.match(text):
-        raise ValueError(f"{text} looks like a URL that has lost a slash, as in a pathlib.Path: give it as a str.")
+        raise ValueError(f"{text} looks like a URL that lost a slash in a pathlib.Path: pass it as a str.")
     return text
 
 
 def local(path: str | Path) -> Path:
-    """Give the local path of a file or folder that cannot be at a URL.
+    """Return the path of a file or folder that has to be on the local file system.
 
     Raises
     ------
     ValueError
-        If it is a URL of another store than the local file system.
+        If it is a URL other than `file://`.
     """
     text = located(path)
     if is_url(text):
-        raise ValueError(f"{text} is a URL, and only a local path can be used here.")
+        raise ValueError(f"{text} is a URL, but only a local path can be used here.")
     return Path(text)
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise FileExistsError if there is a file, a folder or a link of this name, even one that leads nowhere."""
+    """Raise FileExistsError if a file, a folder or a link of this name exists; a broken link counts too."""
     if os.path.lexists(path):
-        raise FileExistsError(f"{path} is there already.")
+        raise FileExistsError(f"{path} already exists.")
 
 
 @contextmanager
 def created(path: Path) -> Iterator[Path]:
-    """Give a path beside a new one, whose name it gets once everything is written; after an error it is removed.
+    """Yield a temporary path in the same folder, which is renamed to `path` on success and removed after an error.
 
     Raises
     ------
     FileExistsError
-        If the new one exists, before anything is written or at the end.
+        If `path` exists, at the beginning or at the end.
     """
     refuse_existing(path)
-    # The name is unique among all machines that share the folder: nobody else's file is written to, or removed.
+    # The name is unique among all machines that share the folder, so that no file of another process is touched.
     part = path.with_name(f".{path.name}.{uuid4().hex[:8]}.part")
     try:
         yield part

@@ -1,4 +1,4 @@
-"""Where the examples of a fit come from: arrays in memory, Dask arrays computed chunk by chunk, data sets."""
+"""The examples of a fit: from arrays in memory, Dask arrays (computed chunk by chunk), or data sets."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from dasksvm.solver.kernels.features import Features, Ints, SparseFeatures
 from dasksvm.solver.messages import Targets
 
 MOMENT_BYTES = 8 << 20
-# Rows that are looked at to see how the values of features lie.
+# Number of rows of the sample from which the ranges of features are estimated.
 SAMPLE_ROWS = 1000
 
 
@@ -38,11 +38,11 @@ class MemorySource:
         self.sparse = is_sparse(X)
 
     def raw(self, rows: Ints) -> Any:
-        """Give some rows as they are."""
+        """Return some rows, unscaled."""
         return self.X[rows]
 
     def spread(self) -> Spread:
-        """Tell how the values of a sample of rows lie."""
+        """Return the ranges and variances of the features in a sample of rows."""
         return Spread.of(_sample(self.X))
 
     def parts(self) -> Iterator[Any]:
@@ -53,7 +53,7 @@ class MemorySource:
 
 
 class DaskSource(ChunkedRows):
-    """Rows of a Dask array; a chunk is computed when it is first needed, and the last few are kept.
+    """Rows of a Dask array; a chunk is computed when it is first needed, and the most recent ones are cached.
 
     Parameters
     ----------
@@ -74,12 +74,12 @@ class DaskSource(ChunkedRows):
         self.sparse = len(filled) > 0 and is_sparse(self.chunk(int(filled[0])))
 
     def checked(self, at: int) -> Any:
-        """Give a chunk as a lazy array that is validated when it is computed."""
+        """Return a chunk as a lazy array that is validated when it is computed."""
         block = self.X.blocks[at]
         return block.map_blocks(self._check, dtype=block.dtype, meta=block._meta) if self.chunks[at] else block
 
     def chunks_of(self, rows: Ints) -> Ints:
-        """List the chunks that hold some rows."""
+        """Return the numbers of the chunks that hold some rows."""
         return np.unique(np.searchsorted(self._starts, rows, side="right") - 1)
 
     def read(self, at: int) -> Any:
@@ -87,27 +87,27 @@ class DaskSource(ChunkedRows):
         return self.checked(at).compute()
 
     def spread(self) -> Spread:
-        """Tell how the values of a sample of rows of the first chunk lie."""
+        """Return the ranges and variances of the features in a sample of rows of the first chunk."""
         filled = np.flatnonzero(self.chunks)
         return Spread.of(_sample(self.chunk(int(filled[0]) if len(filled) else 0)))
 
     def sums(self) -> list[tuple[int, NDArray[np.float64], float, int]]:
-        """Sum up each chunk where it is computed."""
+        """Compute the sums of each chunk where the chunk is computed."""
         return self._each(_sums, [(at,) for at in np.flatnonzero(self.chunks)])
 
     def raw(self, rows: Ints) -> Any:
-        """Give some rows as they are, in the order of `rows`; many chunks are computed and cut side by side."""
-        of = np.searchsorted(self._starts, rows, side="right") - 1
-        wanted = np.unique(of)
-        if len(wanted) <= KEPT_CHUNKS:
+        """Return some rows, unscaled, in the order of `rows`; if they are in many chunks, these are computed in parallel."""
+        chunk_of = np.searchsorted(self._starts, rows, side="right") - 1
+        needed = np.unique(chunk_of)
+        if len(needed) <= KEPT_CHUNKS:
             return super().raw(rows)
-        places = [np.flatnonzero(of == at) for at in wanted]
-        calls = [(at, rows[mine] - self._starts[at]) for at, mine in zip(wanted, places, strict=True)]
+        places = [np.flatnonzero(chunk_of == at) for at in needed]
+        calls = [(at, rows[place] - self._starts[at]) for at, place in zip(needed, places, strict=True)]
         parts = self._each(_take, calls)
         return stacked(parts)[np.argsort(np.concatenate(places))]
 
     def _each(self, function: Any, calls: list[Any]) -> list[Any]:
-        """Call a function with chunks, on the current cluster if there is one."""
+        """Call a function with chunks; this uses the current cluster if there is one."""
         from dask.base import compute
         from dask.delayed import delayed
 
@@ -131,12 +131,12 @@ class DatasetSource:
         self.scaling = data.scaling
 
     def spread(self) -> Spread:
-        """Tell how the values of all rows lie."""
+        """Return the ranges and variances of the features over all rows."""
         data = self.data
         return Spread(len(data), data.minimum, data.maximum, data.variance, data.sparse)
 
     def raw(self, rows: Ints) -> Any:
-        """Give some rows as they are on disk."""
+        """Return some rows, unscaled."""
         return self.data.rows(rows)
 
     def parts(self) -> Iterator[Any]:
@@ -149,21 +149,21 @@ Source = MemorySource | DaskSource | DatasetSource
 
 
 def _rows_of_size(X: Any) -> int:
-    """Tell how many rows of a matrix are a part of bounded size."""
+    """Return how many rows of a matrix make a part of about `MOMENT_BYTES`."""
     width = X.nnz // max(X.shape[0], 1) if is_sparse(X) else X.shape[1]
     return int(max(1, MOMENT_BYTES // max(8 * width, 1)))
 
 
 def _sample(X: Any) -> Any:
-    """Take some rows of a matrix, evenly; few enough to look at in no time."""
+    """Take evenly spaced rows of a matrix, few enough to be processed quickly."""
     most = max(min(SAMPLE_ROWS, _rows_of_size(X)), LEAST_ROWS)
     return X[:: -(-X.shape[0] // most)] if X.shape[0] > most else X
 
 
 def moments(source: Source) -> tuple[NDArray[np.float64], float, float]:
-    """Compute the mean of each feature, the variance over all values as they are scaled, and the share of non-zeros.
+    """Compute the mean of each feature, the variance over all scaled values, and the share of non-zeros.
 
-    In one pass, or from what a data set tells of itself.
+    This takes one pass over the rows; for a data set it uses the stored statistics.
     """
     if isinstance(source, DatasetSource):
         data, scaling = source.data, source.scaling
@@ -185,7 +185,7 @@ def moments(source: Source) -> tuple[NDArray[np.float64], float, float]:
 
 
 def _sums(part: Any) -> tuple[int, NDArray[np.float64], float, int]:
-    """Rows, sum of each feature, sum of all squares, non-zeros of some rows."""
+    """Return the number of rows, the sum of each feature, the sum of all squares, and the number of non-zeros."""
     if is_sparse(part):
         values = part.data
         total = np.bincount(part.indices, part.data, part.shape[1]).astype(np.float64)
@@ -207,11 +207,11 @@ class Form:
     dtype : dtype
         float32 or float64.
     scaling : Scaling or None
-        The map that comes with the data.
+        The scaling of the data set.
     centre : ndarray of shape (d,), or None
-        What is moved to 0 in dense rows, in the units of the data.
+        The point that is moved to 0 in dense rows, in unscaled units.
     sparse : bool
-        Whether tiles stay sparse.
+        Whether the features stay sparse.
     """
 
     dtype: np.dtype[Any]
@@ -225,11 +225,11 @@ class Form:
         return shift if self.centre is None else self.centre, factor
 
     def apply(self, X: Any) -> Features:
-        """Make features of rows."""
+        """Convert rows to features."""
         return as_features(X, self.dtype, *self._map, self.sparse)
 
     def invert(self, features: Features) -> Any:
-        """Make rows of features, in float64 and to the rounding of the features."""
+        """Convert features back to rows, in float64; they are as precise as the features."""
         if isinstance(features, SparseFeatures):
             shape = (len(features), features.width)
             factor = self._map[1]
@@ -246,16 +246,16 @@ class Labels(Protocol):
     def __len__(self) -> int: ...
 
     def codes(self, ids: Ints) -> Ints:
-        """Give the class numbers of some rows."""
+        """Return the class numbers of some rows."""
         ...
 
     def weights(self, ids: Ints) -> NDArray[np.float64]:
-        """Give the weights of some rows."""
+        """Return the weights of some rows."""
         ...
 
 
 class MemoryLabels:
-    """Labels in memory: a byte a row up to 256 classes, and the weights if there are any.
+    """Labels in memory, one byte per row for up to 256 classes, and the weights if there are any.
 
     Parameters
     ----------
@@ -271,20 +271,20 @@ class MemoryLabels:
         return len(self._codes)
 
     def codes(self, ids: Ints) -> Ints:
-        """Give the class numbers of some rows."""
+        """Return the class numbers of some rows."""
         return self._codes[ids].astype(np.int64)
 
     def weights(self, ids: Ints) -> NDArray[np.float64]:
-        """Give the weights of some rows."""
+        """Return the weights of some rows."""
         return np.ones(len(ids)) if self._weight is None else self._weight[ids]
 
     def part(self, start: int, stop: int) -> "MemoryLabels":
-        """Give those of a run of rows."""
+        """Return the labels of consecutive rows."""
         return MemoryLabels(self._codes[start:stop], None if self._weight is None else self._weight[start:stop])
 
 
 class Examples:
-    """What the executor asks: features ready for the kernel, and what the rows should become.
+    """The examples of a run as executors need them: features ready for the kernel, labels and bounds.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ class Examples:
     columns : Labels
     coding : Coding
     base : int
-        Id of the first row; ids go on from one `partial_fit` to the next.
+        Id of the first row; the ids of a `partial_fit` continue those of the previous one.
     """
 
     def __init__(self, source: Source, form: Form, columns: Labels, coding: Coding, base: int) -> None:
@@ -304,11 +304,11 @@ class Examples:
         self.base = base
 
     def features(self, rows: Ints) -> Features:
-        """Give the features of some rows."""
+        """Return the features of some rows."""
         return self.form.apply(self.source.raw(rows - self.base))
 
     def targets(self, rows: Ints) -> Targets:
-        """Say what some rows should become in each problem."""
+        """Return the labels and bounds of some rows in each problem."""
         at = rows - self.base
         return self.coding.targets(self.columns.codes(at), self.columns.weights(at))
 

@@ -1,4 +1,4 @@
-"""What one pass over the rows tells of each feature, and the affine maps that follow from it."""
+"""Statistics of features, collected in one pass over the rows, and the scalings that follow from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,13 @@ from dasksvm.data.blocks import BadRow
 from dasksvm.data.chunked import is_sparse
 from dasksvm.solver.jit import njit
 
-# A feature stands out when its range and its deviation are so many times the median ones, or those so many times its own. Ranges
-# alone would tell of rare values in standardised columns, deviations alone of rare ones in columns from 0 to 1.
+# A feature is on another scale than the others if both its range and its standard deviation are more than WIDE times the medians
+# over all features, or less than 1 / NARROW of them. The range alone would also report standardised columns with rare large
+# values, and the deviation alone columns from 0 to 1 in which values other than 0 are rare.
 WIDE, NARROW = 100.0, 1000.0
-# Of fewer rows nothing is known of scales. Columns that a warning names.
+# Least number of rows to judge scales by; number of columns that a warning lists.
 LEAST_ROWS, NAMED = 10, 5
-# Rows whose mean is subtracted before squares are summed.
+# The mean of this many first rows is subtracted before squares are summed.
 SHIFT_ROWS = 100
 SCALES = ("none", "minmax", "standard")
 
@@ -36,14 +37,14 @@ class Scaling:
 
 @dataclass
 class FeatureStatistics:
-    """Count, mean, sum of squared deviations, extremes of each feature; merged block by block (Chan's update).
+    """Count, mean, sum of squared deviations, minimum and maximum of each feature, merged block by block (Chan's update).
 
-    Sparse blocks may grow wider as they come; what a narrower one lacks is 0.
+    Later sparse blocks may be wider than earlier ones; features that a block does not have are 0.
 
     Attributes
     ----------
     count, nonzeros : int
-        Rows; values that are stored: of dense rows all.
+        Number of rows, and of stored values; dense rows store all values.
     mean, deviations, minimum, maximum : ndarray of float64, shape (d,)
     """
 
@@ -56,12 +57,12 @@ class FeatureStatistics:
 
     @classmethod
     def empty(cls, width: int) -> Self:
-        """Begin with no rows."""
+        """Return the statistics of no rows."""
         zero = np.zeros(width)
         return cls(0, 0, zero, zero.copy(), np.full(width, np.inf), np.full(width, -np.inf))
 
     def add(self, block: Any) -> None:
-        """Take in some rows, shape (m, d); BadRow names a value that is not finite."""
+        """Add rows, shape (m, d); BadRow reports the first value that is not finite."""
         rows = block.shape[0]
         if not rows:
             return
@@ -94,9 +95,9 @@ class FeatureStatistics:
         return variance
 
     def scaling(self, scale: str, *, sparse: bool) -> Scaling | None:
-        """Make the map onto [0, 1], or to mean 0 and variance 1; a constant feature is only shifted.
+        """Return the scaling to [0, 1], or to mean 0 and variance 1; a constant feature is only shifted.
 
-        Sparse rows cannot be shifted: a map that would is refused.
+        Sparse rows cannot be shifted, so a scaling that would shift them is refused.
         """
         match scale:
             case "none":
@@ -111,30 +112,31 @@ class FeatureStatistics:
             column = int(np.flatnonzero(offset)[0])
             raise ValueError(
                 f"scale={scale!r} would shift sparse rows, in column {column} by {offset[column]:g}, and make them dense: "
-                "use 'none', or 'minmax' where the smallest value of every feature is 0."
+                "use 'none', or 'minmax' if the smallest value of every feature is 0."
             )
         return Scaling(offset.copy(), 1.0 / np.where(width > 0, width, 1.0))
 
     def spread(self, *, sparse: bool) -> "Spread":
-        """Tell how the values lie."""
+        """Return the ranges and variances of the features."""
         return Spread(self.count, self.minimum, self.maximum, self.variance, sparse)
 
 
 class ScaleWarning(UserWarning):
-    """Columns are on very different scales, which kernels take for importance."""
+    """Columns are on very different scales, so kernels give the columns with large values more weight."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How the values of some rows lie.
+    """Ranges and variances of the features of some rows.
 
     Attributes
     ----------
     rows : int
+        Number of rows.
     minimum, maximum, variance : ndarray of float64, shape (d,)
         Of each feature.
     sparse : bool
-        Whether the rows are sparse: their narrow features are then those that are seldom there.
+        Whether the rows are sparse; if so, features with a small deviation are just rare.
     """
 
     rows: int
@@ -145,7 +147,7 @@ class Spread:
 
     @classmethod
     def of(cls, rows: Any) -> Self:
-        """Look at a sample of rows, ndarray or csr_matrix of shape (m, d)."""
+        """Compute them for a sample of rows, ndarray or csr_matrix of shape (m, d)."""
         if not is_sparse(rows):
             return cls(
                 rows.shape[0],
@@ -158,7 +160,7 @@ class Spread:
         return cls(rows.shape[0], minimum, maximum, deviations / rows.shape[0], True)
 
     def uneven(self) -> NDArray[np.int64]:
-        """List the features that are out of proportion to the others, in sparse rows the wide ones only."""
+        """List the features on a much larger or smaller scale than the others; in sparse rows only the larger ones."""
         varying = np.flatnonzero(self.maximum > self.minimum)
         if self.rows < LEAST_ROWS or len(varying) < 2:
             return varying[:0]
@@ -169,7 +171,7 @@ class Spread:
         return varying[wide | (narrow & (not self.sparse))]
 
     def warning(self, names: Sequence[str] | None, advice: str) -> ScaleWarning | None:
-        """Make the warning that names the features that are out of proportion, if there are any, and says what to do."""
+        """Return a warning that lists the features on another scale, followed by the advice; None if there are none."""
         uneven = self.uneven()
         if len(uneven) == 0:
             return None
@@ -178,8 +180,8 @@ class Spread:
             for column in uneven[:NAMED]
         )
         more = f" and {len(uneven) - NAMED} more" if len(uneven) > NAMED else ""
-        told = f"columns are on very different scales, which kernels take for importance: {shown}{more}."
-        return ScaleWarning(f"{told} {advice}")
+        text = f"columns are on very different scales, so those with large values dominate the kernel: {shown}{more}."
+        return ScaleWarning(f"{text} {advice}")
 
 
 def _of_dense(block: NDArray[Any]) -> tuple[NDArray[np.float64], ...]:

@@ -1,4 +1,4 @@
-"""Arrays of a data set on Zarr, by rows; opened when they are first read, in whatever process that is."""
+"""Access by row to the arrays of a data set on Zarr; each process opens them on first use."""
 
 import time
 from functools import cached_property
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dasksvm.data.chunked import ChunkedRows, csr
 from dasksvm.data.schema import MOST_BYTES, array_of, opened
 
-# Seconds to wait before a chunk that could not be read is read again: what a shared disk may need to come back.
+# Seconds to wait before reading a chunk again after an error: a shared disk may be unavailable for a moment.
 RETRIES = (0.1, 0.5)
 
 
@@ -20,9 +20,9 @@ class StoredRows(ChunkedRows):
     Parameters
     ----------
     path, name : str
-        Of the group, and of the array in it.
+        Path of the group, and name of the array in it.
     rows, step : int
-        Rows in all, and of each chunk.
+        Number of rows in total, and of each chunk.
     width : int, optional
         Number of features of a CSR matrix; None for an array.
     """
@@ -39,7 +39,7 @@ class StoredRows(ChunkedRows):
         return tuple(array_of(group, f"{self.name}/{part}") for part in ("data", "indices", "indptr"))
 
     def read(self, at: int) -> Any:
-        """Read a chunk, a few times if it cannot be read; what kernels would believe is checked."""
+        """Read a chunk, with a few attempts, and check its values: compiled code uses them without checks."""
         start = at * self.step
         stop = start + self.chunks[at]
         for wait in (*RETRIES, None):
@@ -55,21 +55,21 @@ class StoredRows(ChunkedRows):
     def _checked(self, start: int, stop: int) -> NDArray[Any]:
         values = _finite(self._stored[start:stop])
         if len(values) != stop - start:
-            raise ValueError(f"it has {len(values)} rows")
+            raise ValueError(f"it has {len(values)} rows, expected {stop - start}")
         return values
 
     def _sparse(self, start: int, stop: int, width: int) -> Any:
         data, indices, indptr = self._stored
         ends = indptr[start : stop + 1]
         if len(ends) != stop - start + 1 or not 0 <= ends[0] <= ends[-1] <= data.shape[0] == indices.shape[0]:
-            raise ValueError("its sparse rows have another number of values than they should")
+            raise ValueError("its sparse rows do not have the expected number of values")
         if (ends[-1] - ends[0]) * data.dtype.itemsize > MOST_BYTES:
-            raise ValueError(f"its sparse rows have {ends[-1] - ends[0]} values")
+            raise ValueError(f"its sparse rows have {ends[-1] - ends[0]} values, which are too many")
         values = slice(int(ends[0]), int(ends[-1]))
         return csr(_finite(data[values]), indices[values], ends - ends[0], width)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave what is open behind."""
+        """Pickle without the open arrays."""
         return {name: value for name, value in super().__getstate__().items() if name != "_stored"}
 
 

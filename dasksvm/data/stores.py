@@ -1,4 +1,7 @@
-"""Zarr's stores for data sets, on the local file system and at URLs: no chunk is invented, and nothing is replaced."""
+"""Zarr stores for data sets, on the local file system and at URLs.
+
+A missing chunk is an error, and nothing that exists is replaced.
+"""
 
 import warnings
 from collections.abc import Iterator
@@ -14,25 +17,25 @@ from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from dasksvm.data.paths import is_url
 
-# Objects that are removed at a time after a write that failed.
+# Number of objects that are removed in parallel after a failed write.
 REMOVED_AT_ONCE = 16
 
 
 def store_at(path: str) -> Store:
-    """Make the store of a data set that is read: see `CompleteStore`."""
+    """Return a store for reading a data set (see `CompleteStore`)."""
     store: Store = FsspecStore.from_url(path, read_only=True) if is_url(path) else LocalStore(path, read_only=True)
     return CompleteStore(store)
 
 
 class CompleteStore(WrapperStore[Store]):
-    """A store in which a chunk that is missing is an error.
+    """A store in which a missing chunk is an error.
 
-    Zarr takes it for one that has nothing but the fill value, which may look like data. Data sets have all their chunks. The
-    chunk is looked for by reading it, so this costs no request, and holds for chunks that are lost after the data set was opened.
+    Zarr itself would read a missing chunk as the fill value, which may look like data. Data sets always have all their chunks.
+    The check is part of reading a chunk, so it needs no additional request and also finds chunks that are lost later.
     """
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Read an object; of those that may be missing, which describe groups and arrays, None says that one is."""
+        """Read an object; None if it is missing, which is allowed only for the metadata of groups and arrays."""
         value = await super().get(key, prototype, byte_range)
         if value is None and not key.endswith("zarr.json"):
             raise FileNotFoundError(f"{key} is missing")
@@ -40,7 +43,7 @@ class CompleteStore(WrapperStore[Store]):
 
 
 class NewStore(FsspecStore):
-    """A store at a URL that remembers what was written to it."""
+    """A store at a URL that records which objects were written to it."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -54,12 +57,12 @@ class NewStore(FsspecStore):
 
 @contextmanager
 def created_at(url: str) -> Iterator[NewStore]:
-    """Give a store at a URL where nothing exists; after an error, what was written to it is removed, and nothing else.
+    """Yield a store at a URL at which nothing exists; after an error, exactly the objects written to it are removed.
 
     Raises
     ------
     FileExistsError
-        If there is an object of this name, or any below it.
+        If an object of this name, or any below it, exists.
     """
     refuse_existing_at(url)
     store: Any = NewStore.from_url(url)
@@ -70,27 +73,27 @@ def created_at(url: str) -> Iterator[NewStore]:
             _remove(url, store.written)
         except Exception as failure:
             warnings.warn(f"what was written to {url} could not be removed: {failure}", RuntimeWarning, stacklevel=4)
-        if isinstance(error, FileExistsError):  # It came to exist since.
+        if isinstance(error, FileExistsError):  # Somebody else has created it in the meantime.
             refuse_existing_at(url)
         raise
 
 
 def refuse_existing_at(url: str) -> None:
-    """Raise FileExistsError if there is an object of this name, or any below it; OSError if that cannot be found out."""
+    """Raise FileExistsError if an object of this name, or any below it, exists; OSError if that cannot be checked."""
     fs, path = url_to_fs(url)
-    # Listings that were made before are kept for a while, and others may have written since.
+    # fsspec caches listings for a while, and others may have written since.
     fs.invalidate_cache()
     try:
         fs.info(path)
     except FileNotFoundError:
         return
-    except Exception as error:  # Stores have errors of their own, for credentials and connections.
-        raise OSError(f"{url} cannot be written: it is not known whether it exists: {error}") from error
-    raise FileExistsError(f"{url} is there already.")
+    except Exception as error:  # Stores raise errors of their own for credentials and connections.
+        raise OSError(f"{url} cannot be written: could not check whether it exists already: {error}") from error
+    raise FileExistsError(f"{url} already exists.")
 
 
 def size_at(path: str) -> int:
-    """Sum up the bytes of all files below a path or a URL."""
+    """Return the total size in bytes of all files below a path or a URL."""
     if not is_url(path):
         return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
     fs, root = url_to_fs(path)
@@ -99,7 +102,7 @@ def size_at(path: str) -> int:
 
 
 def _remove(url: str, keys: set[str]) -> None:
-    """Remove some objects, one by one: a whole prefix, or a name that fsspec takes for a pattern, could be more."""
+    """Remove objects one by one: removing a prefix, or a name that fsspec treats as a pattern, could remove others."""
     fs, path = url_to_fs(url)
 
     def remove(key: str) -> None:

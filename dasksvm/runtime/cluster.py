@@ -1,4 +1,4 @@
-"""A cluster on this machine: one worker for the coordinator, the others for tiles, each marked with what it offers."""
+"""A cluster on this machine: one worker for the coordinator and compute workers, each marked with its role as a resource."""
 
 import asyncio
 import atexit
@@ -16,13 +16,13 @@ from dasksvm import config
 logger = logging.getLogger("dasksvm")
 COORDINATOR, COMPUTE = "coordinator", "compute"
 LOOPBACK = "127.0.0.1"
-# The user is told of what has been waited for so many seconds.
+# Seconds of waiting after which the user is told what the run is waiting for.
 TELL_AFTER = 10.0
-# Seconds until a scheduler that took no connection is asked again.
+# Seconds before the next attempt when the scheduler accepts no connection.
 RETRY = 0.2
-# The profiler can end a worker of Python 3.11 that runs compiled code. The environment is set before NumPy loads: huge pages
-# are slow to get on virtual machines, and the buffers of kernel rows, which come and go, should not be fetched page by page
-# each time.
+# On Python 3.11 the profiler can crash a worker that runs compiled code. The environment variables must be set before NumPy is
+# loaded: huge pages are slow to get on virtual machines, and malloc should keep the memory of kernel rows, which are allocated
+# and freed all the time, instead of getting it page by page from the system again.
 SETTINGS: dict[str, Any] = {
     "distributed.worker.profile.enabled": False,
     "distributed.nanny.pre-spawn-environ.NUMPY_MADVISE_HUGEPAGE": 0,
@@ -32,58 +32,58 @@ SETTINGS: dict[str, Any] = {
 
 
 class SchedulerLost(ConnectionError):
-    """The scheduler of a cluster is gone, and the cluster with it."""
+    """The connection to the scheduler is lost, and with it the cluster."""
 
 
 class SchedulerSilent(SchedulerLost):
-    """The scheduler is there, but has not answered for `dasksvm.scheduler-timeout`."""
+    """The scheduler is connected but has not answered for `dasksvm.scheduler-timeout`."""
 
 
 class WorkersLost(RuntimeError):
-    """The workers that a run needs did not come, or gave no sign of life, for `dasksvm.worker-timeout`."""
+    """The workers that a run needs did not arrive, or gave no sign of life, for `dasksvm.worker-timeout`."""
 
 
 def workers_of(client: Client, patience: float | None = None) -> dict[str, Any]:
-    """Tell what the scheduler knows of its workers, by address.
+    """Return what the scheduler knows about its workers, by address.
 
-    Not by `client.scheduler_info`: the client asks for itself every two seconds, for no workers, and what it then hears may
-    stand in place of the answer.
+    This does not use `client.scheduler_info`: the client refreshes that every two seconds without the workers, and such a
+    refresh can replace the answer.
 
     Parameters
     ----------
     client : Client
     patience : float, optional
-        As for `ask_scheduler`.
+        See `ask_scheduler`.
 
     Raises
     ------
     SchedulerLost
-        If it does not answer.
+        If the scheduler does not answer.
     """
     workers: dict[str, Any] = ask_scheduler(client, "identity", patience, n_workers=-1)["workers"]
     return workers
 
 
 def ask_scheduler(client: Client, operation: str, patience: float | None = None, **arguments: Any) -> Any:
-    """Call an operation of the scheduler and wait for the answer, which a client's own methods do without a limit.
+    """Call an operation of the scheduler and wait for the answer, with a timeout; the methods of a client have none.
 
     Parameters
     ----------
     client : Client
-        Used from a thread that is not its event loop's.
+        Must not be called from the thread of its event loop.
     operation : str
-        As the scheduler names it among its handlers.
+        Name of the scheduler's handler.
     patience : float, optional
-        Seconds to wait; `dasksvm.scheduler-timeout` if not given, and the user is told of a long wait.
+        Seconds to wait. If not given, this is `dasksvm.scheduler-timeout`, and a long wait is logged.
     **arguments
-        Of the operation.
+        Arguments of the operation.
 
     Raises
     ------
     SchedulerSilent
-        If it does not answer in time.
+        If the scheduler does not answer in time.
     SchedulerLost
-        If the client has lost it.
+        If the client has lost its connection to the scheduler.
     """
 
     async def ask() -> Any:
@@ -91,14 +91,14 @@ def ask_scheduler(client: Client, operation: str, patience: float | None = None,
             try:
                 return await getattr(client.scheduler, operation)(**arguments)
             except OSError as error:
-                # A frozen scheduler takes no new connection, and does not close the ones that it has.
+                # A frozen scheduler accepts no new connections and does not close the existing ones.
                 if client.status != "running":
                     raise SchedulerLost(f"the scheduler does not answer: {error}") from error
             await asyncio.sleep(RETRY)
-        raise SchedulerLost("the scheduler is lost.")
+        raise SchedulerLost("the connection to the scheduler is lost.")
 
     if client.scheduler is None:
-        raise SchedulerLost("the scheduler is lost.")
+        raise SchedulerLost("the connection to the scheduler is lost.")
     address = client.scheduler.address
     limit = config.seconds_of("scheduler-timeout") if patience is None else patience
     quiet = min(TELL_AFTER, limit / 2)
@@ -108,9 +108,9 @@ def ask_scheduler(client: Client, operation: str, patience: float | None = None,
             return answer.result(quiet)
         except TimeoutError:
             if patience is None:
-                # Not by the attendant: that of a job tells through the scheduler.
+                # Logged directly, not through the attendant: the attendant of a job sends messages through the scheduler.
                 logger.warning(
-                    "waiting for the scheduler %s, which has not answered for %g s; after %g s this ends with an error",
+                    "waiting for the scheduler %s, which has not answered for %g s; giving up after %g s",
                     *(address, quiet, limit),
                 )
         return answer.result(limit - quiet)
@@ -123,30 +123,30 @@ def ask_scheduler(client: Client, operation: str, patience: float | None = None,
 
 
 class _Worker(Worker):  # type: ignore[misc]
-    """A worker with these settings, whenever it is started, and without an HTTP server."""
+    """A worker with `SETTINGS`, even if it is started later, and without an HTTP server."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         with dask.config.set(SETTINGS):
             super().__init__(*arguments, **options)
 
     def start_http_server(self, *_: Any, **__: Any) -> None:
-        """Start none: Dask has no setting for that, and nothing here asks a worker by HTTP."""
+        """Start no HTTP server: nothing here uses it, and Dask has no setting to turn it off."""
 
 
 class _WorkerProcess(_Worker):
-    """A worker in a process of its own, which ends when its nanny says so, and then at once."""
+    """A worker in its own process, which exits only when its nanny says so, and then quickly."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        # A terminal sends Ctrl-C to all processes: the one that started the cluster closes it, perhaps after a last snapshot.
+        # A terminal sends Ctrl-C to all processes. The one that started the cluster closes it, perhaps after a last snapshot.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # Python's last garbage collection takes seconds in a process in which numba has compiled, so long that the nanny
-        # would kill the worker, with a warning. What is frozen is not looked at.
+        # The garbage collection at exit takes seconds in a process in which numba has compiled: so long that the nanny would
+        # kill the worker with a warning. Frozen objects are not collected.
         atexit.register(gc.freeze)
         super().__init__(*arguments, **options)
 
 
 class _Nanny(Nanny):  # type: ignore[misc]
-    """A nanny whose workers have these settings, the ones that it restarts too."""
+    """A nanny that starts and restarts its workers with `SETTINGS`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         with dask.config.set(SETTINGS):
@@ -155,7 +155,7 @@ class _Nanny(Nanny):  # type: ignore[misc]
 
 
 class _Cluster(SpecCluster):  # type: ignore[misc]
-    """A cluster whose lost workers are their nannies' business: it would give up one that is missing now and then."""
+    """A cluster that leaves lost workers to their nannies; SpecCluster would remove a worker that is missing for a while."""
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
         with dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}):
@@ -172,30 +172,31 @@ def local_cluster(
     dashboard_address: str = ":0",
     asynchronous: bool = False,
 ) -> SpecCluster:
-    """Start a scheduler, a worker for the coordinator and workers for tiles.
+    """Start a scheduler, a worker for the coordinator, and compute workers on this machine.
 
     Parameters
     ----------
     workers : int, default=2
-        Workers for tiles, with one thread each.
+        Number of compute workers. Each has one thread.
     processes : bool, default=True
-        Whether workers are processes of their own; False: threads of this one, which share memory.
+        Whether each worker is a separate process. If False, workers are threads of this process and share its memory.
     coordinator_threads : int, default=2
-        With 2 it shares the work on its kernel rows between two threads.
+        Threads of the coordinator's worker. With 2, the coordinator divides the work on its kernel rows between two threads.
     memory_limit : int or str, default="auto"
-        Of each worker.
+        Memory limit of each worker.
     host : str, default="127.0.0.1"
-        Address that scheduler, workers and dashboard listen on. Whoever reaches one of them can run code as this user: with
-        another address, such as "0.0.0.0", that is everyone on its network, unless connections are encrypted.
+        Address that the scheduler, the workers and the dashboard listen on. Anyone who can connect to one of them can run code as
+        this user. With another address, such as "0.0.0.0", that is everyone on the network, unless connections are encrypted.
     dashboard_address : str, default=":0"
-        Port of the dashboard, a free one if not given; "ADDRESS:PORT" serves it on another address than `host`.
+        Port of the dashboard; ":0" is any free port. "ADDRESS:PORT" serves the dashboard on another address than `host`.
     asynchronous : bool, default=False
         Whether the cluster is used from a coroutine.
 
     Returns
     -------
     SpecCluster
-        Closed as a context manager; `cluster.scale(n)` leaves n - 1 workers for tiles beside the coordinator's.
+        Use it as a context manager to close it. After `cluster.scale(n)` there are n - 1 compute workers, as one of the n workers
+        is the coordinator's.
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1. Got {workers!r} instead.")
@@ -216,7 +217,7 @@ def local_cluster(
         **dict.fromkeys(range(workers), compute),
     }
     address = wire if processes else {"protocol": "inproc://"}
-    # Dask would serve a dashboard whose address is only a port on all interfaces.
+    # If the address is only a port, Dask would serve the dashboard on all interfaces.
     dashboard = f"{host}{dashboard_address}" if dashboard_address.startswith(":") else dashboard_address
     scheduler = {"cls": Scheduler, "options": {**address, "dashboard_address": dashboard}}
     return _Cluster(

@@ -1,8 +1,8 @@
-"""The actor that owns the learner: it asks the workers for tiles, takes the results in sequence, and reports.
+"""The actor that owns the learner: it requests tiles from the workers, applies the results in sequence, and reports.
 
-Its synchronous methods run one at a time on the worker's actor thread; the async ones answer on the event loop meanwhile, from
-what is published and never written again. A task that called a synchronous method while `advance` waits for it would
-wait for ever.
+Its synchronous methods run one at a time on the worker's actor thread. Meanwhile the async methods answer on the event loop;
+they only read what has been published and does not change any more. A task must not call a synchronous method: while `advance`
+waits for the task, both would wait for ever.
 """
 
 import sys
@@ -34,20 +34,20 @@ from dasksvm.training.local_executor import beside, with_helper
 from dasksvm.training.snapshots import Checkpoint, Memo, Snapshots
 from dasksvm.training.timings import Timings
 
-# Multiply-adds of a tile that take about 25 ms: a task should not be smaller, or its own cost shows.
+# Multiply-adds that take about 25 ms. Smaller tasks would suffer from the overhead of a task.
 TASK_WORK = 3e9
-# What comes in one message leaves memory together: much of it should not wait for the rest.
+# The batches of a message are freed together, so large batches should not share one.
 TASK_BYTES = 32 << 20
-# What a kernel value costs beside its products.
+# Cost of a kernel value in addition to its inner product, in multiply-adds.
 VALUE_WORK = 30
 PROFILED = (
-    "the workers run Dask's statistical profiler, which on Python 3.11 can end a worker that runs compiled code: start them with "
-    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=false."
+    "the workers run Dask's statistical profiler, which on Python 3.11 can crash a worker that runs compiled code: start them "
+    "with DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=false."
 )
 
 
 class Coordinator:
-    """A thin shell around a learner; lives as an actor on one worker of the cluster.
+    """Runs a learner as an actor on one worker of the cluster.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Coordinator:
         self._workspace = Workspace()
         self._each: Map = map
         self._closed = False
-        # The copy that is being finished, and whether one has been shown of which nothing was said yet.
+        # The copy that is being finished, and whether one was sent to the driver that has not been answered yet.
         self._copying: Generator[None, None, Finished] | None = None
         self._copying_seconds = 0.0
         self._shown = False
@@ -80,9 +80,9 @@ class Coordinator:
     def begin(
         self, learner: Learner, examples: Examples, every: tuple[int, ...], checkpoint: Checkpoint | None
     ) -> Begun:
-        """Take over a learner that has been fed, wherever it stands, or go on from the newest snapshot.
+        """Take over a learner that has been fed, at whatever point it is, or resume from the newest snapshot.
 
-        A finished copy is shown whenever a multiple of one of `every` examples was seen.
+        Each time the number of examples passes a multiple of one of `every`, a finished copy is sent to the driver.
         """
         if self._begun is not None:
             return self._begun
@@ -97,7 +97,7 @@ class Coordinator:
         self.learner, self.examples, self.every = learner, examples, every
         try:
             self._dispatch = Dispatch(self.post, self.options, self.timings, examples.source)
-            # A driver that is lost cannot close it, and a task for a worker that is gone as well would be waited for.
+            # A lost driver cannot close the dispatch, which could then wait for tasks of lost workers.
             finalize(self, self._dispatch.close).atexit = False
             self._wanted([*learner.pending(), *learner.plans()])
         except Exception as error:
@@ -109,7 +109,7 @@ class Coordinator:
         return self._begun
 
     def advance(self, turn: Turn) -> Report:
-        """Go on for a while; errors come in the report, so that a lost worker can be told from them."""
+        """Continue for a while; errors of the run are sent in the report, so that they differ from a lost worker."""
         if self._reported is None or self._reported[0] != turn.number:
             self._reported = turn.number, self._advance(turn)
         return self._reported[1]
@@ -144,8 +144,9 @@ class Coordinator:
                         break
             except Exception as raised:  # reported to the driver, which raises it
                 _blame_closing(raised)
-                # Nothing more is wanted, and there may be no driver that says so. Its frames would keep this object.
+                # The run is over, and there may be no driver left that closes it.
                 self._dispatch.close()
+                # The frames of a traceback would keep this object alive.
                 error = raised.with_traceback(None)
             finally:
                 self.learner.share_work(map)
@@ -169,13 +170,13 @@ class Coordinator:
         )
 
     def _stop_at(self, applied: int | None) -> None:
-        """Stop the learner if it has taken so many results, but not while a copy of it is finished."""
+        """Stop the learner once it has applied this many results, but not while a copy of it is being finished."""
         late = applied is not None and self.learner.applied >= applied
         if late and self._copying is None and not self.learner.stopped:
             self.learner.stop()
 
     def _may_keep(self, clock: float) -> bool:
-        """Tell whether it is time for a snapshot, and the state one to go on from: no copy waits for what is said of it."""
+        """Return whether a snapshot is due and possible: not while a copy is being finished or evaluated."""
         return (
             self._snapshots is not None
             and self._copying is None
@@ -184,7 +185,7 @@ class Coordinator:
         )
 
     def _keep(self, memo: Memo | None) -> str | None:
-        """Write a snapshot, with what the driver wants to have back with it; say what the user should know."""
+        """Write a snapshot together with the driver's memo; return a warning for the user if that fails."""
         if memo is None or self._snapshots is None or self._copying is not None or self.learner.stopped:
             return None
         before = perf_counter()
@@ -193,23 +194,24 @@ class Coordinator:
         return text
 
     def _watch_memory(self) -> str | None:
-        """End the run before the worker's limit does."""
+        """Stop the run before the worker reaches its memory limit."""
         used = nearly_full(get_worker())
         if used is None or self.learner.stopped:
             return None
         self.learner.stop()
-        members = self.learner.progress().members
+        kept = self.learner.progress().members
         return (
-            f"the coordinator's worker uses {used} with {members} members: the run ends with the examples it has seen."
+            f"the coordinator's worker uses {used} of memory while it keeps {kept} examples: the run stops here, with a "
+            "model of the examples seen so far."
         )
 
     def conclude(self) -> Learner:
-        """Give the learner back, without its kernel rows."""
+        """Return the learner without its kernel rows."""
         self.learner.expansion.release_rows()
         return self.learner
 
     def _step(self, deadline: float) -> Progress | None:
-        """Apply the next result, if it comes in time."""
+        """Apply the next result if it arrives in time."""
         first, seen = self._queue[0], self.learner.seen
         if isinstance(first, RowsPlan):
             before = perf_counter()
@@ -239,7 +241,7 @@ class Coordinator:
         self._wanted(new)
 
     def _copy_on(self) -> Finished | None:
-        """Go on with the copy that is shown next: the learner waits for it, and for what is said of it."""
+        """Continue to finish the copy; the learner waits for it and for the driver's answer."""
         assert self._copying is not None
         before = perf_counter()
         try:
@@ -253,7 +255,7 @@ class Coordinator:
         return None
 
     def _wanted(self, plans: list[Plan]) -> None:
-        """Publish new plans and send those that fill a task; the last ones of a pass are sent as they are."""
+        """Publish new plans and send those that fill a task; the last plans of a pass are sent even if they do not."""
         for plan in plans:
             self._published[plan.sequence] = plan
             self._queue.append(plan)
@@ -262,7 +264,7 @@ class Coordinator:
         self._send(everything=not plans)
 
     def _send(self, everything: bool) -> None:
-        """Send the plans that wait, in groups; with `everything`, also those that do not fill one."""
+        """Send the waiting plans in groups; with `everything`, also a last group that does not fill a task."""
         while self._unsent:
             count = next(
                 (n for n in range(1, len(self._unsent)) if self._fills_a_task(self._unsent[:n])), len(self._unsent)
@@ -275,7 +277,11 @@ class Coordinator:
             self._dispatch.send(tuple(plan.sequence for plan in group), rows, _bytes(group) >= TASK_BYTES)
 
     def _fills_a_task(self, group: list[ScorePlan]) -> bool:
-        """As many plans as leave every worker two tasks, more while tiles are small, fewer when their rows are many bytes."""
+        """Return whether a group of plans is large enough for a task.
+
+        A task has as many plans as leave two tasks for every worker, more if their tiles are small, and fewer if their rows
+        take many bytes.
+        """
         values = [len(plan.rows) * len(plan.view.order) for plan in group]
         members = group[0].view.members
         width = 0 if members is None else members.width
@@ -286,10 +292,10 @@ class Coordinator:
             return False
         return sum(values) * (width + VALUE_WORK) >= TASK_WORK or len(group) >= lookahead // 2
 
-    # Called by workers and by anyone who wants to know, at any time
+    # Called at any time, by workers and others
 
     async def introduction(self) -> Introduction:
-        """Tell a worker what it needs before its first tile."""
+        """Return what a worker needs before its first tile."""
         examples = self.examples
         reads = not isinstance(examples.source, DaskSource)
         return Introduction(
@@ -303,7 +309,7 @@ class Coordinator:
         )
 
     async def orders(self, sequences: tuple[int, ...], held: dict[int, int]) -> Orders | None:
-        """Give the plans of a task with the members that the worker lacks; None when a plan is done with."""
+        """Return the plans of a task with the members that the worker does not have yet; None if a plan is out of date."""
         plans = [self._published.get(sequence) for sequence in sequences]
         orders: list[Order] = []
         stores: dict[int, Features] = {}
@@ -326,25 +332,29 @@ class Coordinator:
         return Orders(orders, missing)
 
     async def status(self) -> dict[str, Any]:
-        """Tell where the run stands."""
+        """Return the state of the run."""
         progress = {} if self._progress is None else self._progress.as_dict()
         return {"run": self.post.run, "queued": len(self._queue), "closed": self._closed, **progress}
 
     async def close(self) -> None:
-        """Ask for nothing more; what is on its way is forgotten."""
+        """Send no more tasks, and drop those that are running."""
         self._closed = True
         if hasattr(self, "_dispatch"):
             self._dispatch.close()
 
 
 def _blame_closing(error: Exception) -> None:
-    """Raise what a driver takes for a lost coordinator, where the worker closes: its client does first, and then all fails."""
+    """Report a closing worker as a lost coordinator.
+
+    A closing worker closes its client first, after which every call fails. The driver takes a RuntimeError for the loss of the
+    coordinator.
+    """
     if get_worker().status not in RUNNING:
-        raise RuntimeError(f"its worker closes: {error}") from error
+        raise RuntimeError(f"its worker is closing: {error}") from error
 
 
 def _bytes(group: list[ScorePlan]) -> int:
-    """Bytes of the kernel rows of some plans."""
+    """Return the size in bytes of the kernel rows of some plans."""
     members = group[0].view.members
     size = 4 if members is None else members.dtype.itemsize
     return size * sum(plan.wanted * len(plan.view.order) for plan in group)

@@ -1,4 +1,4 @@
-"""A driver's line to the coordinator of its run: calls, signs of life, losses."""
+"""How a driver calls the coordinator of its run, and notices that it is lost."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,51 +15,53 @@ from dasksvm import config
 from dasksvm.runtime.cluster import TELL_AFTER, workers_of
 from dasksvm.runtime.run_hooks import attendant
 
-# One that is alive says so within this, whatever it computes.
+# A coordinator that is alive answers `status` within this many seconds, whatever it computes.
 SIGN_OF_LIFE = 10.0
-# How often a driver that waits looks whether the coordinator is known to be lost.
+# Seconds between checks whether the coordinator is lost, while the driver waits for it.
 LOOK = 1.0
-# What a call to an actor raises when its worker is gone; what the run itself raises comes in a report.
+# What a call to an actor raises when its worker is gone. Errors of the run itself are sent in a report.
 LOST = (OSError, RuntimeError, TimeoutError, CancelledError, FutureCancelledError)
 
 
 class CoordinatorLost(RuntimeError):
-    """The worker that held the coordinator is gone, or gives no sign of life."""
+    """The worker of the coordinator is gone, or gives no sign of life."""
 
 
 class Silent(CoordinatorLost):
-    """The coordinator gives no sign of life, but its worker may be there."""
+    """The coordinator gives no sign of life, although its worker may be alive."""
 
     def __init__(self, address: str, started: bool) -> None:
-        super().__init__(f"its worker {address} gives no sign of life" if started else f"{address} does not start it")
+        super().__init__(
+            f"its worker {address} gives no sign of life" if started else f"the worker {address} does not start it"
+        )
         self.address, self.started = address, started
 
 
 class Arriving:
-    """A coordinator on its way to this process: where its proxy is unpacked, it takes the current client for its own."""
+    """The proxy of a coordinator that is being started. A proxy uses the client that is current when it is unpickled."""
 
-    # Which client is current is a setting of Dask too, and those are the process's.
+    # The current client is also stored in Dask's configuration, which is global to the process.
     _one_at_a_time = Lock()
 
     def __init__(self, client: Client, future: Future) -> None:
         self.client, self.future = client, future
 
     def result(self, timeout: float) -> Any:
-        """Wait for it; TimeoutError if it does not come in time."""
+        """Wait for the proxy; TimeoutError if it does not arrive in time."""
         with self._one_at_a_time, self.client.as_current():
             return self.future.result(timeout=timeout)
 
 
 class Line:
-    """Waits for what a coordinator answers; one that computes for long still gives signs of life.
+    """Calls a coordinator and waits for its answers; a coordinator that computes for a long time still gives signs of life.
 
     Parameters
     ----------
     client : Client
     future : Future
-        Of the actor.
+        Future of the actor.
     address : str
-        Of its worker.
+        Address of its worker.
     """
 
     def __init__(self, client: Client, future: Future, address: str) -> None:
@@ -67,13 +69,13 @@ class Line:
         self.coordinator: Any = None
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method, and wait for what it gives."""
+        """Call a method and wait for its result."""
         return self.answer(lambda: self._call(method, arguments))
 
     def _call(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        """Call a method, by a future of our own: the proxy's never ends where one side cannot read what the other one wrote."""
+        """Call a method without the proxy's own future, which never completes if one side cannot deserialize a message."""
         proxy = self.coordinator
-        getattr(proxy, method)  # fails if the loss is known
+        getattr(proxy, method)  # fails if the coordinator is known to be lost
 
         async def call() -> Any:
             args = [to_serialize(argument) for argument in arguments]
@@ -82,36 +84,36 @@ class Line:
                 answer = await rpc.actor_execute(actor=self.future.key, function=method, args=args, kwargs={})
                 if answer["status"] != "OK":
                     raise answer["exception"]
-            except TimeoutError as error:  # which would say that there is no answer yet
+            except TimeoutError as error:  # a TimeoutError would mean that there is no answer yet
                 raise ConnectionError(f"{method} timed out: {error}") from error
             return answer["result"]
 
         return asyncio.run_coroutine_threadsafe(call(), self.client.loop.asyncio_loop)
 
     def answer(self, asking: Callable[[], Any]) -> Any:
-        """Ask, which fails at once if the loss is known, and wait."""
+        """Make a call and wait for its result; CoordinatorLost if the coordinator is lost."""
         patience = config.seconds_of("answer-timeout")
         began = monotonic()
         give_up = began + patience
-        asked, told = None, False
+        call, reported = None, False
         while True:
             try:
-                if asked is None:
-                    asked = asking()
-                return asked.result(timeout=LOOK)
+                if call is None:
+                    call = asking()
+                return call.result(timeout=LOOK)
             except TimeoutError:
                 pass
             except LOST as error:
                 raise CoordinatorLost(f"{type(error).__name__}: {error}") from error
             attendant.get().heed(begun=False)
-            # A call, and an actor that is not there yet, may wait for ever for a worker that is gone.
+            # Without this check, a call to a worker that is gone, or the start of an actor there, could wait for ever.
             if self.address not in workers_of(self.client) or self.future.status not in ("pending", "finished"):
                 raise CoordinatorLost(f"its worker {self.address} is gone")
-            if monotonic() > began + TELL_AFTER and not told:
-                told = True
+            if monotonic() > began + TELL_AFTER and not reported:
+                reported = True
                 if not self._lives():
                     attendant.get().note(
-                        f"{self._silence()}; after {patience:g} s another begins (dasksvm.answer-timeout)"
+                        f"{self._silence()}; after {patience:g} s it is replaced (dasksvm.answer-timeout)"
                     )
             if monotonic() > give_up:
                 if not self._lives():
@@ -119,7 +121,7 @@ class Line:
                 give_up = monotonic() + patience
 
     def _silence(self) -> str:
-        """Tell what is waited for where the coordinator gives no sign of life."""
+        """Describe what the driver waits for when the coordinator gives no sign of life."""
         if self.coordinator is None:
             return f"waiting for {self.address} to start the coordinator of the run"
         return f"waiting for the coordinator of the run on {self.address}, which gives no sign of life"

@@ -1,4 +1,4 @@
-"""Training on a cluster: place the coordinator, tick it, survive losses."""
+"""The driver of a run on a cluster: it places the coordinator, advances it turn by turn, and replaces it if it is lost."""
 
 import asyncio
 import json
@@ -16,33 +16,33 @@ from distributed import Client, Security
 from distributed.client import ClosedClientError
 from distributed.comm import connect
 
+from dasksvm.training.callbacks import Watcher
 from dasksvm.data.sources import Examples
+from dasksvm.training.local_executor import Looks
+from dasksvm.runtime.run_hooks import attendant
 from dasksvm.runtime.cluster import SchedulerLost, SchedulerSilent, WorkersLost, local_cluster
+from dasksvm.runtime.worker_health import TileWorkers
 from dasksvm.runtime.coordinator_client import Arriving, CoordinatorLost, Line, Silent
 from dasksvm.runtime.placement import place
 from dasksvm.runtime.protocol import Begun, Report, Turn
-from dasksvm.runtime.run_hooks import attendant
-from dasksvm.runtime.worker_health import TileWorkers
+from dasksvm.training.snapshots import Checkpoint, Memo
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learner import Learner
-from dasksvm.training.callbacks import Watcher
-from dasksvm.training.local_executor import Looks
-from dasksvm.training.snapshots import Checkpoint, Memo
 from dasksvm.training.timings import Timings
 
 logger = logging.getLogger("dasksvm")
 TICK = 0.25
 CLOSE_TIMEOUT = 5.0
 RESTART_TIMEOUT = 10.0
-# Coordinators that may be lost in a row without a result that is new.
+# Number of coordinators that may be lost in a row without any new result.
 COORDINATORS = 8
-# A TypeError is what distributed has for tls:// without certificates.
+# Errors that mean that the scheduler was not reached. distributed raises TypeError for tls:// without certificates.
 NOT_REACHED = (OSError, RuntimeError, TypeError)
 
 
 @contextmanager
 def connected(client: Any) -> Iterator[Client | None]:
-    """Give the client that is meant: itself, one for an address, the current one, or none."""
+    """Yield the client to use: the given one, a new one for an address, the current one if None is given, or None."""
     if isinstance(client, str):
         with _reached(client, set_as_default=False) as made:
             yield made
@@ -59,14 +59,14 @@ def connected(client: Any) -> Iterator[Client | None]:
 def opened(
     workers: int, scheduler: str | None, scheduler_file: str | None, timeout: float | None = None
 ) -> Iterator[Client | None]:
-    """Open a client for the command line: of a running cluster, of new workers on this machine, or none.
+    """Open a client for the command line: of a running cluster, or of new workers on this machine; or yield None.
 
     Parameters
     ----------
     workers : int
-        Processes to start when there is no scheduler to go to; with 0 there is no cluster.
+        Number of compute workers to start if no scheduler is given; with 0 there is no cluster.
     scheduler, scheduler_file : str, optional
-        Address, or file with the address, of a running cluster's scheduler.
+        Address of the scheduler of a running cluster, or a file that contains it.
     timeout : float, optional
         Seconds to wait for that scheduler; `distributed.comm.timeouts.connect` if not given.
     """
@@ -85,10 +85,10 @@ def opened(
 
 
 class _Client(Client):  # type: ignore[misc]
-    """A client of which nothing is left where its scheduler cannot be reached.
+    """A client that cleans up completely if its scheduler cannot be reached.
 
-    One of Dask's keeps its event loop then, and may be closed by the garbage collector much later. Where that strikes while the
-    same thread starts or stops the loop of another client, it waits for ever for a lock that its own thread holds.
+    A plain `Client` then keeps its event loop running, and the garbage collector may close it much later. If that happens while
+    the same thread starts or stops the loop of another client, it deadlocks on a lock that the thread itself holds.
     """
 
     def start(self, **options: Any) -> None:
@@ -96,7 +96,7 @@ class _Client(Client):  # type: ignore[misc]
         try:
             super().start(**options)
         except BaseException:
-            self.close()  # does nothing where Dask has closed it, but not its loop
+            self.close()  # does nothing if Dask has closed the client, which leaves its loop running
             if self._loop_runner.is_started():
                 self._loop_runner.stop()
             raise
@@ -106,11 +106,11 @@ def _reached(address: str | None, **options: Any) -> Client:
     try:
         return _Client(address, direct_to_workers=True, **options)
     except NOT_REACHED as error:
-        raise ConnectionError(f"the scheduler was not reached: {error}") from error
+        raise ConnectionError(f"could not reach the scheduler: {error}") from error
 
 
 def _knock(address: str, timeout: float) -> None:
-    """Raise ConnectionError where no scheduler answers in time; a client would wait for a frozen one for ever."""
+    """Raise ConnectionError if no scheduler answers in time; a client would wait for a frozen scheduler for ever."""
 
     async def shake_hands() -> None:
         comm = await connect(address, timeout=timeout, **Security().get_connection_args("client"))
@@ -119,16 +119,18 @@ def _knock(address: str, timeout: float) -> None:
     try:
         asyncio.run(asyncio.wait_for(shake_hands(), timeout))
     except TimeoutError as error:
-        raise ConnectionError(f"the scheduler was not reached: {address} gave no answer in {timeout:g} s.") from error
+        raise ConnectionError(
+            f"could not reach the scheduler: {address} did not answer within {timeout:g} s."
+        ) from error
     except NOT_REACHED as error:
-        raise ConnectionError(f"the scheduler was not reached: {error}") from error
+        raise ConnectionError(f"could not reach the scheduler: {error}") from error
 
 
 def _address_in(scheduler_file: str) -> str:
     try:
         return str(json.loads(Path(scheduler_file).read_text())["address"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{scheduler_file} has no address of a scheduler.") from error
+        raise ValueError(f"{scheduler_file} does not contain the address of a scheduler.") from error
 
 
 def run(
@@ -139,7 +141,7 @@ def run(
     looks: Looks,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Learner, Timings]:
-    """Run a learner that has been fed on a cluster.
+    """Run a learner on a cluster; the learner has been fed.
 
     Parameters
     ----------
@@ -147,20 +149,20 @@ def run(
     learner : Learner
     examples : Examples
     watch, looks : callable, and Looks
-        As for `LocalExecutor.run`.
+        See `LocalExecutor.run`.
     checkpoint : Checkpoint, optional
-        Where the run is kept, and goes on from: here, and when its coordinator is lost.
+        Where snapshots are written, and from where the run resumes: at its start, and when its coordinator is lost.
 
     Returns
     -------
     learner : Learner
-        Where the run ended, without kernel rows.
+        The learner at the end of the run, without kernel rows.
     timings : Timings
     """
     audience = _Audience(watch, looks, learner.applied)
     name, address = uuid4().hex[:8], client.scheduler.address
     before = learner_state.state(learner)
-    lost_in_a_row, told = 0, audience.told
+    lost_in_a_row, reported = 0, audience.reported
     avoid: set[str] = set()
     for attempt in count():
         try:
@@ -174,13 +176,13 @@ def run(
         except (SchedulerLost, ClosedClientError) as lost:
             raise _without(address, checkpoint) from lost
         except CoordinatorLost as lost:
-            lost_in_a_row = 1 if audience.told > told else lost_in_a_row + 1
-            told = audience.told
+            lost_in_a_row = 1 if audience.reported > reported else lost_in_a_row + 1
+            reported = audience.reported
             if client.status != "running":
                 raise _without(address, checkpoint) from lost
             if lost_in_a_row == COORDINATORS:
                 raise
-            attendant.get().note(f"run {name} lost its coordinator and begins again: {lost}")
+            attendant.get().note(f"run {name} lost its coordinator and starts another one: {lost}")
             if isinstance(lost, Silent):
                 avoid |= _restarted(client, lost.address) if lost.started else {lost.address}
             if checkpoint is not None and audience.begun:
@@ -189,31 +191,33 @@ def run(
 
 
 def _without(address: str, checkpoint: Checkpoint | None) -> SchedulerLost:
-    return SchedulerLost(f"the scheduler {address} is lost. {_resumption(checkpoint)}")
+    return SchedulerLost(f"the connection to the scheduler {address} is lost. {_resumption(checkpoint)}")
 
 
 def _resumption(checkpoint: Checkpoint | None) -> str:
-    """Tell how a run that ends with an error of the cluster is taken up again."""
+    """Tell the user how to resume a run that ends with an error of the cluster."""
     if checkpoint is None:
-        return "The run kept no snapshots (checkpoint=, --checkpoint): it has to be started again."
+        return (
+            "The run wrote no snapshots (checkpoint=, --checkpoint), so it has to be started again from the beginning."
+        )
     return (
-        f"The run can be resumed from {checkpoint.folder}, on this cluster or another: give the same checkpoint and "
+        f"The run can be resumed from {checkpoint.folder}, on this cluster or another: use the same checkpoint with "
         "resume=True (--resume)."
     )
 
 
 class _Audience:
-    """Tells the watcher what happened, once: a coordinator that begins again makes the same steps."""
+    """Reports each step to the watcher once: a coordinator that replaces a lost one repeats its steps."""
 
     def __init__(self, watch: Watcher, looks: Looks, applied: int) -> None:
         self._watch = watch
         self._looks = looks
         self._start = perf_counter()
-        self.told = self._at = applied
+        self.reported = self._at = applied
         self._shown = 0
         self._judged: list[bool] = []
         self.begun = False
-        # Results after which the learner was asked to stop: a coordinator that begins again stops there too.
+        # Number of results after which the learner was asked to stop: a replacement coordinator stops there too.
         self.stop: int | None = None
 
     @property
@@ -224,8 +228,8 @@ class _Audience:
         return perf_counter() - self._start
 
     def memo(self) -> Memo | None:
-        """Give what is kept with a snapshot; nothing while a new coordinator makes steps that have been told: it is behind."""
-        if self._at < self.told or self._shown < len(self._judged):
+        """Return the memo for a snapshot; None while a new coordinator repeats steps that have been reported already."""
+        if self._at < self.reported or self._shown < len(self._judged):
             return None
         return Memo(self._looks.entries, self._shown, self.seconds())
 
@@ -234,15 +238,15 @@ class _Audience:
         if not self.begun and begun.memo is not None:
             self._looks.resume(begun.memo.entries)
             self._start -= begun.memo.seconds
-            self.told, self._judged = begun.applied, [False] * self._shown
+            self.reported, self._judged = begun.applied, [False] * self._shown
         self.begun = True
 
     def tell(self, report: Report) -> None:
         stop = False
         for progress in report.entries:
             self._at += 1
-            if self._at > self.told:
-                self.told = self._at
+            if self._at > self.reported:
+                self.reported = self._at
                 stop |= self._watch(progress, self.seconds())
         if report.finished is not None:
             if self._shown == len(self._judged):
@@ -295,22 +299,22 @@ def _attempt(
             tile_workers.watch(report.waiting)
         raise AssertionError
     except CoordinatorLost:
-        line.coordinator = None  # a call to close it would be waited for in vain
+        line.coordinator = None  # a call to close it would only time out
         raise
     finally:
         if line.coordinator is not None:
             with suppress(Exception):
                 line.coordinator.close().result(timeout=CLOSE_TIMEOUT)
-        # A release would wait for the garbage collector: the proxy is part of a cycle.
+        # Cancel, because the proxy is part of a reference cycle: its release would wait for the garbage collector.
         with suppress(ClosedClientError):
             client.cancel(future, force=True)
 
 
 def _restarted(client: Client, address: str) -> set[str]:
-    """Restart a worker that is stuck; one that cannot be restarted is to be avoided."""
+    """Restart a worker that is stuck; return it as one to avoid if that fails."""
     try:
         client.restart_workers([address], timeout=RESTART_TIMEOUT)
-    except Exception as error:  # whatever it is, there may be other workers
+    except Exception as error:  # whatever the reason, there may be other workers
         logger.warning("the worker %s could not be restarted: %s", address, error)
         return {address}
     return set()

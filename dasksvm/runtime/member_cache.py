@@ -1,6 +1,6 @@
-"""The members' features that a worker keeps, one replica a run; it pulls what it lacks.
+"""A worker's replica of the members' features, one per run; it pulls the features that it does not have yet.
 
-A replica belongs to a worker, not to a process: with `processes=False` several workers share one.
+A replica belongs to a worker, not to a process: with `processes=False` several workers share a process.
 """
 
 from asyncio import ensure_future, sleep, wait
@@ -24,16 +24,16 @@ from dasksvm.solver.kernels.features import Features, FeatureStore
 from dasksvm.solver.messages import ScorePlan
 
 PULL_TIMEOUT = 30.0
-# How often a task that waits for an answer looks whether it is wanted any more.
+# Seconds between checks whether a waiting task is still needed.
 LOOK = 0.2
-# Generations of the feature store that are kept: batches in flight may still refer to the one before.
+# Generations of the feature store that are kept: batches in flight may still refer to the previous one.
 GENERATIONS = 2
-# Seconds after which a replica that nobody uses is dropped: its run has ended, or its driver has.
+# Seconds after which an unused replica is dropped: its run or its driver has ended.
 IDLE = 30.0
 
 
 class Replica:
-    """What a worker knows of a run.
+    """What a worker knows about a run.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Replica:
         self.workspaces = Workspaces()
 
     def pull(self, sequences: tuple[int, ...]) -> tuple[list[Order], list[ScorePlan]] | None:
-        """Fetch the plans of a task and the members that are missing here; None if the task is stale."""
+        """Fetch the plans of a task and the members that are missing here; None if the task is out of date."""
         with self._lock:
             held = {generation: len(store) for generation, store in self._stores.items()}
             answer: Orders | None = ask(self.post, "orders", sequences, held)
@@ -75,7 +75,7 @@ class Replica:
         return replace(order.view, members=members)
 
     def examples(self, blocks: dict[int, Any]) -> Examples:
-        """Give the examples of a task: read by this worker, or from the blocks that came with the task."""
+        """Return the examples of a task, which this worker reads itself or takes from the blocks sent with the task."""
         about = self.introduction
         source: Any = about.source if about.source is not None else _Blocks(about.chunks, blocks)
         columns: Any = about.columns
@@ -83,7 +83,7 @@ class Replica:
 
 
 class _Blocks(ChunkedRows):
-    """Rows of some chunks that are here."""
+    """Rows of chunks that were sent with a task."""
 
     def __init__(self, chunks: tuple[int, ...], blocks: dict[int, Any]) -> None:
         super().__init__(chunks)
@@ -95,12 +95,12 @@ class _Blocks(ChunkedRows):
 
 RUNNING = (Status.init, Status.running, Status.paused, Status.closing_gracefully)
 _replicas: WeakKeyDictionary[Worker, dict[str, Replica]] = WeakKeyDictionary()
-# Taken on the event loop too: never held while something is awaited.
+# Also taken on the event loop: it must not be held while something is awaited.
 _lock = Lock()
 
 
 def replica_of(post: Post) -> Replica:
-    """Give this worker's replica for a run; made when the first task of the run comes."""
+    """Return this worker's replica for a run, which is made when the first task of the run arrives."""
     worker = get_worker()
     with _lock:
         replica = _replicas.setdefault(worker, {}).get(post.run)
@@ -115,7 +115,7 @@ def replica_of(post: Post) -> Replica:
 
 
 async def _drop_idle(worker: Worker, run: str) -> None:
-    """Drop a replica when nobody has used it for a while."""
+    """Drop a replica that has not been used for a while."""
     while worker.status in RUNNING:
         with _lock:
             runs = _replicas.get(worker, {})
@@ -129,13 +129,13 @@ async def _drop_idle(worker: Worker, run: str) -> None:
 def ask(post: Post, method: str, *arguments: Any) -> Any:
     """Call an async method of a coordinator from a task.
 
-    Not through an actor's proxy: on a worker that one holds a future, which fails with the actor and keeps it alive.
+    This does not use the actor's proxy: on a worker a proxy holds a future, which fails with the actor and keeps it alive.
 
     Raises
     ------
     OSError
-        If it does not answer, or if nobody wants the task's result any more: its coordinator is lost, most likely, and Dask
-        would try to reach it for half a minute, in which the next one waits for this worker.
+        If the coordinator does not answer, or the result of the task is no longer needed. In that case the coordinator is
+        probably lost: Dask would try to reach it for half a minute, while its successor waits for this worker.
     """
     worker = get_worker()
     task = worker.get_current_task()
@@ -143,13 +143,13 @@ def ask(post: Post, method: str, *arguments: Any) -> Any:
     async def call() -> Any:
         wrapped = [to_serialize(argument) for argument in arguments]
         rpc = worker.rpc(post.address)
-        asked = ensure_future(rpc.actor_execute(actor=post.key, function=method, args=wrapped, kwargs={}))
+        request = ensure_future(rpc.actor_execute(actor=post.key, function=method, args=wrapped, kwargs={}))
         give_up = monotonic() + PULL_TIMEOUT
-        while not (await wait([asked], timeout=LOOK))[0]:
+        while not (await wait([request], timeout=LOOK))[0]:
             if monotonic() > give_up or not _is_wanted(worker, task):
-                asked.cancel()
+                request.cancel()
                 raise OSError(f"the coordinator at {post.address} does not answer")
-        return await asked
+        return await request
 
     answer = sync(worker.loop, call)
     if answer["status"] != "OK":

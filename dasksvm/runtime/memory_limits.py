@@ -1,4 +1,4 @@
-"""What a run needs of the memory of each worker, said before it starts."""
+"""Checks before a run starts that it fits into the memory of the workers, and watches the coordinator's while it runs."""
 
 from typing import Any
 
@@ -11,38 +11,38 @@ from dasksvm.data.sources import DatasetSource, Examples
 from dasksvm.runtime.cluster import COMPUTE
 from dasksvm.solver.engine.learner import LARGEST_BATCH, Learner
 
-# Of its limit a worker may use so much: from there on Dask pauses it.
+# Share of its memory limit that a worker may use; above it Dask pauses the worker.
 USABLE = 0.8
-# Beyond so much a run ends: a nanny kills its worker at 95 %.
+# Share above which a run is stopped; at 95 % a nanny kills its worker.
 FULL = 0.9
-# Of a worker that has loaded everything and compiled.
+# Memory of a worker that has loaded everything and compiled.
 PROCESS = 250 << 20
-# Batches beside those in flight: the one that is used, its rows, their columns, what is fresh.
+# Batches in memory in addition to those in flight: the one that is applied, its rows, their columns, new rows.
 BATCHES = 4
-# Bytes that a problem keeps of a member.
+# Bytes that each problem stores per member.
 PLACE = 60
 
 
 def check(
     workers: dict[str, Any], coordinator: str, resources: bool, learner: Learner, examples: Examples, *, copies: bool
 ) -> None:
-    """Raise RuntimeError, with the figures, when the run may not fit.
+    """Raise RuntimeError, with the figures, if the run may not fit.
 
-    Counted are the budgets for kernel rows, as far as there can be rows to fill them, and the chunks that a worker keeps. The
-    members' features come on top: `max_support` bounds them.
+    This counts the budgets for kernel rows, limited to the rows that can exist, and the chunks that a worker keeps. The members'
+    features are not counted; `max_support` limits them.
 
     Parameters
     ----------
     workers : dict
-        Of `client.scheduler_info()`.
+        See `workers_of`.
     coordinator : str
         Address of the coordinator's worker.
     resources : bool
-        Whether only workers with the resource `compute` score.
+        Whether only workers with the resource `compute` compute tiles.
     learner : Learner
     examples : Examples
     copies : bool
-        Whether copies are finished on the way, with kernel rows of their own.
+        Whether copies are finished during training; these have kernel rows of their own.
     """
     settings, form = learner.settings, examples.form
     rows, value = len(examples.columns), form.dtype.itemsize
@@ -57,14 +57,14 @@ def check(
     if copies:
         needs["kernel rows of a finished copy (cache_size)"] = cache
     _compare(coordinator, workers[coordinator], "coordinator", needs, "lower cache_size or dasksvm.inflight-bytes")
-    needs = {f"{KEPT_CHUNKS} chunks of rows": KEPT_CHUNKS * _chunk_bytes(examples), "a batch, twice": 2 * batch}
+    needs = {f"{KEPT_CHUNKS} chunks of rows": KEPT_CHUNKS * _chunk_bytes(examples), "two batches": 2 * batch}
     for address, about in workers.items():
         if COMPUTE in about["resources"] if resources else address != coordinator:
-            _compare(address, about, "worker for tiles", needs, "make the chunks of the data smaller")
+            _compare(address, about, "compute worker", needs, "make the chunks of the data smaller")
 
 
 def _chunk_bytes(examples: Examples) -> int:
-    """Bytes of the largest chunk as it is read; 0 where that is not known before."""
+    """Return the size in bytes of the largest chunk in memory; 0 if it is not known in advance."""
     source, rows = examples.source, max(examples.source.chunks, default=0)
     if isinstance(source, DatasetSource):
         data = source.data
@@ -83,12 +83,12 @@ def _compare(address: str, about: dict[str, Any], role: str, needs: dict[str, in
     )
     raise RuntimeError(
         f"the run needs {format_bytes(needed)} on the {role} {address} ({parts}), which may use {USABLE:.0%} of its limit "
-        f"of {format_bytes(limit)}: {advice}, or give it more memory."
+        f"of {format_bytes(limit)}: {advice}, or give the worker more memory."
     )
 
 
 def nearly_full(worker: Worker) -> str | None:
-    """Say how much memory a worker uses when it is more than `FULL` of its limit."""
+    """Describe how much memory a worker uses if that is more than `FULL` of its limit; otherwise return None."""
     limit = worker.memory_manager.memory_limit
     used = worker.monitor.get_process_memory()
     if not limit or used < FULL * limit:

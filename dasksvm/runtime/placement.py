@@ -1,4 +1,4 @@
-"""Where the coordinator goes, and what has to be there before a run begins."""
+"""Chooses a worker for the coordinator, and waits until a run has the workers that it needs."""
 
 from contextlib import suppress
 from time import monotonic, sleep
@@ -16,28 +16,30 @@ from dasksvm.runtime.run_hooks import attendant
 from dasksvm.solver.engine.learner import Learner
 
 POLL = 0.1
-# A worker that does not answer for so long is not chosen.
+# A worker that does not answer within this many seconds is not chosen.
 ANSWER = 5.0
 
 
 def place(
     client: Client, run: str, learner: Learner, examples: Examples, *, copies: bool, avoid: set[str]
 ) -> tuple[Future, str]:
-    """Create the coordinator of a run on a worker of the cluster; `copies` tells whether it finishes some on the way.
+    """Create the coordinator of a run on a worker of the cluster.
 
-    Return its future and the address of the worker, which is one to avoid only if there is no other.
+    `copies` says whether it will finish copies of the model during training. A worker to avoid is only chosen if there is no
+    other. Returns the future of the coordinator and the address of its worker.
 
-    Where workers offer the resources `coordinator` and `compute`, it goes where the former is and tiles go where the latter is;
-    on a cluster without them it goes to any worker, and tiles to the others while there are others.
+    If workers offer the resources `coordinator` and `compute`, the coordinator goes to a worker with the former, and tiles to
+    workers with the latter. On a cluster without these resources the coordinator goes to any worker, and tiles to the others if
+    there are any.
 
     Raises
     ------
     WorkersLost
-        When what is needed has not come within `dasksvm.worker-timeout`; it says what is missing.
+        If the required workers have not arrived within `dasksvm.worker-timeout`; the message says what is missing.
     RuntimeError
-        When a worker has too little memory.
+        If a worker has too little memory.
     """
-    patience, began, told = config.seconds_of("worker-timeout"), monotonic(), False
+    patience, began, reported = config.seconds_of("worker-timeout"), monotonic(), False
     while True:
         workers = workers_of(client)
         missing = _missing(workers)
@@ -45,10 +47,10 @@ def place(
             break
         waited = monotonic() - began
         if waited > patience:
-            raise WorkersLost(f"{missing} Waited for {patience:g} s (dasksvm.worker-timeout).")
-        if waited > TELL_AFTER and not told:
-            told = True
-            attendant.get().note(f"run {run} waits for workers, for up to {patience:g} s: {missing}")
+            raise WorkersLost(f"{missing} Gave up after {patience:g} s (dasksvm.worker-timeout).")
+        if waited > TELL_AFTER and not reported:
+            reported = True
+            attendant.get().note(f"run {run} is waiting for workers, for up to {patience:g} s: {missing}")
         attendant.get().heed(begun=False)
         sleep(POLL)
     coordinators = offering(workers, COORDINATOR)
@@ -76,19 +78,19 @@ def place(
 
 
 def offering(workers: dict[str, Any], resource: str) -> list[str]:
-    """Give the addresses of the workers that offer a resource."""
+    """Return the addresses of the workers that offer a resource."""
     return [address for address, about in workers.items() if about["resources"].get(resource, 0) >= 1]
 
 
 def tile_workers(workers: dict[str, Any], coordinator: str) -> list[str]:
-    """Give the addresses of the workers that compute the tiles of a run whose coordinator is on one of them."""
+    """Return the addresses of the compute workers of a run, given the address of its coordinator's worker."""
     if offering(workers, COORDINATOR):
         return offering(workers, COMPUTE)
     return [address for address in workers if address != coordinator] or list(workers)
 
 
 def _missing(workers: dict[str, Any]) -> str | None:
-    """Say what a run lacks on these workers."""
+    """Describe which workers are missing for a run; None if it can begin."""
     if not workers:
         return "the cluster has no workers."
     for needed, other in ((COORDINATOR, COMPUTE), (COMPUTE, COORDINATOR)):
@@ -101,12 +103,15 @@ def _missing(workers: dict[str, Any]) -> str | None:
 
 
 def _least_busy(client: Client, addresses: list[str]) -> str:
-    """Choose the worker with the fewest actors, of those that answer: an actor does not hold the resource it asked for."""
+    """Choose the worker with the fewest actors among those that answer.
+
+    Dask's resources do not help: an actor does not occupy the resource with which it was submitted.
+    """
     if len(addresses) == 1:
         return addresses[0]
     actors: dict[str, int] = {}
     for address in addresses:
-        # A worker that is frozen, or has just gone.
+        # These errors come from a worker that is frozen or has just left.
         with suppress(OSError, TimeoutError, KeyError):
             actors |= client.sync(client._run, _actors, workers=[address], callback_timeout=ANSWER)
     return min(actors, key=lambda address: (actors[address], address), default=addresses[0])

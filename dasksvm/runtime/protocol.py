@@ -1,4 +1,4 @@
-"""What goes between the driver, the coordinator and the workers, beside the messages of the learner."""
+"""The messages between driver, coordinator and workers, in addition to the messages of the learner."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,14 +15,14 @@ from dasksvm.training.timings import Timings
 
 @dataclass(frozen=True)
 class Post:
-    """Where the coordinator of a run is reached.
+    """The address of the coordinator of a run.
 
     Attributes
     ----------
     run : str
-        Of this attempt: a coordinator that replaces a lost one begins another.
+        Name of this attempt: a coordinator that replaces a lost one gets another name.
     address, key : str
-        Of its worker; of the actor.
+        Address of its worker, and key of the actor.
     """
 
     run: str
@@ -32,19 +32,19 @@ class Post:
 
 @dataclass(frozen=True)
 class Introduction:
-    """What a worker has to know of a run before its first tile.
+    """What a worker has to know about a run before its first tile.
 
     Attributes
     ----------
     kernel : Kernel
     form : Form
     chunks : tuple of int
-        Rows of each chunk of the data.
+        Number of rows of each chunk of the data.
     base : int
         Id of the first row.
     coding : Coding
     source, columns : Source and Labels, or None
-        Rows and labels that a worker reads by itself; None where they come with each task.
+        Rows and labels that a worker reads itself; None if they are sent with each task.
     """
 
     kernel: Kernel
@@ -58,7 +58,7 @@ class Introduction:
 
 @dataclass(frozen=True)
 class Order:
-    """A score plan on its way to a worker, without the members' features.
+    """A score plan as it is sent to a worker, without the members' features.
 
     Attributes
     ----------
@@ -66,9 +66,9 @@ class Order:
     rows : ndarray of int64, shape (m,)
     view : View
     slots : int
-        Slots of the view's generation that it may refer to.
+        Number of slots of the view's generation that it may refer to.
     targets : Targets or None
-        What the rows should become, where the worker cannot read it.
+        Labels and bounds of the rows, if the worker cannot read them.
     choice : Choice or None
     """
 
@@ -82,7 +82,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Orders:
-    """What a worker pulls for a task: the plans, and the members' features that it lacks, by generation."""
+    """What a worker pulls for a task: the plans, and the members' features that it does not have, by generation."""
 
     orders: list[Order]
     features: dict[int, Features]
@@ -90,15 +90,15 @@ class Orders:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a task gives back.
+    """The result of a task.
 
     Attributes
     ----------
     worker : str
-        Its address.
+        Address of the worker.
     batches : list of CandidateBatch
     pulling, reading, tiling : float
-        Seconds.
+        Seconds spent waiting for members, reading rows and computing tiles.
     """
 
     worker: str
@@ -117,9 +117,9 @@ class Options:
     resources : bool
         Whether the cluster marks its workers with the resources `coordinator` and `compute`.
     late_after : float
-        Seconds after which the oldest batch is asked for a second time, at the earliest.
+        Least number of seconds after which the oldest batch is requested again.
     attempts : int
-        Times that a task may fail, by what may pass, before its error is the error of the run.
+        How often a task may fail with an error that may be temporary before the run fails.
     """
 
     resources: bool
@@ -134,11 +134,11 @@ class Begun:
     Attributes
     ----------
     applied : int
-        Results that the learner had taken: of a snapshot, if it goes on from one.
+        Number of results that the learner has applied: that of the snapshot, if it resumed from one.
     memo : Memo or None
-        What came with the snapshot.
+        What was stored with the snapshot.
     warnings : list of str
-        What the user should know.
+        Messages for the user.
     error : Exception or None
         Why it could not begin.
     """
@@ -151,20 +151,20 @@ class Begun:
 
 @dataclass(frozen=True)
 class Turn:
-    """What the driver asks of the coordinator.
+    """A request of the driver to the coordinator to continue.
 
     Attributes
     ----------
     number : int
-        A turn that is delivered twice is taken once.
+        Number of the turn; one that is delivered twice is executed once.
     seconds : float
-        To go on for, about.
+        About how long to continue.
     clock : float
         Seconds since the run began.
     stop : int or None
-        Stop the learner when it has taken so many results.
+        Stop the learner when it has applied this many results.
     memo : Memo or None
-        To write a snapshot with, first.
+        If given, write a snapshot with this memo first.
     """
 
     number: int
@@ -181,22 +181,22 @@ class Report:
     Attributes
     ----------
     entries : list of Progress
-        After each result, and at the end.
+        One after each result, and one at the end.
     done : bool
     waiting : bool
-        Whether nothing came of it, because a batch has not come yet.
+        Whether nothing was done, because the next batch has not arrived yet.
     error : Exception or None
-        What ended the run early.
+        The error that ended the run.
     warning : str or None
-        What the user should know.
+        Message for the user.
     timings : Timings
-        Since the coordinator began.
+        Timings since the coordinator began.
     finished : Finished or None
-        A copy that is shown after the last of the entries; the coordinator waits for what is said about it.
+        A copy to be evaluated after the last of the entries; the coordinator waits for the driver's next turn.
     finishing : float
-        Seconds that the newest copy has taken.
+        Seconds that it took to finish the newest copy.
     due : bool
-        Whether it is time for a snapshot.
+        Whether a snapshot is due.
     stopped : bool
         Whether the learner has been stopped.
     """

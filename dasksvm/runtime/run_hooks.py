@@ -1,4 +1,4 @@
-"""What a run asks and tells beside its watcher: whether it should go on, and what the user should know."""
+"""The attendant of a run: whether the run should continue, and where its messages to the user go."""
 
 import logging
 import warnings
@@ -8,17 +8,17 @@ logger = logging.getLogger("dasksvm")
 
 
 class Attendant:
-    """Attends the runs of a client: they end by their watcher only, and their warnings are Python's."""
+    """The attendant of a client's runs: only the watcher can end them, and warnings are Python warnings."""
 
     def heed(self, begun: bool) -> None:
-        """Raise what should end the run: called while it waits, and, once it has begun, before every turn."""
+        """Raise an error if the run should end; called while it waits and, once it has begun, before every turn."""
 
     def note(self, text: str) -> None:
-        """Tell of what the run has got over, or will."""
+        """Report a problem that the run handles by itself."""
         logger.warning(text)
 
     def warn(self, text: str) -> None:
-        """Tell of what the user should do something about."""
+        """Report a problem that the user should act on."""
         warnings.warn(text, RuntimeWarning, stacklevel=5)
 
 

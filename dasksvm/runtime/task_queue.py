@@ -1,4 +1,4 @@
-"""Sending batches to the workers and having them back: at most once each, whatever happens to a worker."""
+"""Sends batches to the workers and collects the results, each at most once, whatever happens to a worker."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -21,7 +21,7 @@ from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import CandidateBatch
 from dasksvm.training.timings import Timings
 
-# What a lost worker, a lost connection or a chunk that cannot be read just now looks like.
+# Errors that may be temporary: a lost worker, a lost connection, a chunk that cannot be read at the moment.
 PASSING = (
     OSError,
     TimeoutError,
@@ -31,27 +31,27 @@ PASSING = (
     KilledWorker,
     asyncio.TimeoutError,
 )
-# A batch is late after so many times what the last ones took.
+# A batch is late when it takes this many times as long as the recent ones did.
 LATE_FACTOR = 5.0
 RECENT = 32
-# Times that this is doubled for one that is late again and again.
+# The limit doubles each time a batch is late again, at most this often.
 DOUBLED = 5
-# Until the first result, a worker may have to compile.
+# Seconds after which a batch is late before the first result has arrived: workers may have to compile.
 PATIENCE = 120.0
-# A worker that was late is left alone for so long.
+# Seconds for which a worker that was late gets no repeated tasks.
 SUSPICION = 30.0
 WORKERS_REFRESH = 2.0
 STARVED_REFRESH = 0.2
-# Seconds that the solver waits for the scheduler to answer; it does without then.
+# Seconds to wait for an answer from the scheduler; the run can continue without one.
 ANSWER = 5.0
 KEPT_BLOCKS = 3
-# Large results are fetched so many batches ahead; until then they stay where they were computed.
+# Large results are fetched this many batches ahead; until then they stay on the worker that computed them.
 FETCHED_AHEAD = 4
 FETCH_POLL = 0.005
 
 
 class _Task:
-    """Some batches that were sent together."""
+    """Batches that were sent together."""
 
     def __init__(self, sequences: tuple[int, ...], rows: list[Ints], large: bool) -> None:
         self.sequences = sequences
@@ -63,16 +63,16 @@ class _Task:
 
 
 class Dispatch:
-    """The tasks of a run that are on their way.
+    """The tasks of a run that have been sent and not yet applied.
 
     Parameters
     ----------
     post : Post
     options : Options
     timings : Timings
-        Written to.
+        Is updated.
     source : Source
-        Of a Dask array, whose chunks are computed on the cluster and go with the tasks.
+        If it is a Dask array, its chunks are computed on the cluster and sent with the tasks.
     """
 
     def __init__(self, post: Post, options: Options, timings: Timings, source: Source) -> None:
@@ -94,17 +94,17 @@ class Dispatch:
         self._closed = False
 
     def starved(self) -> bool:
-        """Tell whether there is no worker for tiles; a cluster without resources has the coordinator's own."""
+        """Return whether there is no compute worker. On a cluster without resources the coordinator's worker can compute."""
         return self.options.resources and not self._others(STARVED_REFRESH)
 
     def slots(self) -> int:
-        """Tell how many tasks run at a time, about."""
+        """Return about how many tasks run at the same time."""
         return max(sum(self._others(WORKERS_REFRESH).values()), 1)
 
     def _others(self, age: float) -> dict[str, int]:
-        """Threads of the workers for tiles, as they were known so many seconds ago or later."""
+        """Return the number of threads of each compute worker, from information that is at most `age` seconds old."""
         if perf_counter() - self._refreshed > age:
-            # Without a scheduler this worker ends soon; of a frozen one the driver tells. Until then nothing is better known.
+            # If the scheduler is gone this worker ends soon, and the driver reports a frozen one. Until then keep the old state.
             with suppress(SchedulerLost):
                 self._workers = {
                     address: about["nthreads"]
@@ -115,12 +115,12 @@ class Dispatch:
         return self._workers
 
     def _where(self) -> dict[str, Any]:
-        """Restrict a task: not to the coordinator's own worker, not to one that was late, while there are others.
+        """Return the options that keep a task away from the coordinator's worker and from late workers, if there are others.
 
-        `allow_other_workers` would let Dask ignore the resources, and then lose count of them.
+        With `allow_other_workers` Dask would ignore the resources and lose count of them.
         """
         now = perf_counter()
-        # A copy: the event loop takes suspects out meanwhile.
+        # Iterate over a copy: the event loop may remove suspects at the same time.
         self._suspects = {address: until for address, until in list(self._suspects.items()) if until > now}
         if self.options.resources and not self._suspects:
             return {"resources": {COMPUTE: 1}}
@@ -153,14 +153,14 @@ class Dispatch:
         self.timings.submitting += perf_counter() - before
 
     async def _collect(self, task: _Task, key: str, future: Future) -> None:
-        """Fetch a result when it is there; runs on the worker's event loop, while the solver works."""
+        """Fetch a result when it is ready; runs on the worker's event loop while the solver works."""
         scored: Scored | None = None
         error: Exception | None = None
         try:
             while task.large and task.sequences[0] >= self._needed + FETCHED_AHEAD and not self._closed:
                 await asyncio.sleep(FETCH_POLL)
             scored = await self._client.gather(future, direct=True, asynchronous=True)
-        except Exception as raised:  # judged in `wait`, on the solver's thread
+        except Exception as raised:  # handled in `wait`, on the solver's thread
             error = raised
         finally:
             task.futures.pop(key, None)
@@ -194,7 +194,7 @@ class Dispatch:
                 self._arrived[batch.sequence] = batch
 
     def wait(self, sequence: int, deadline: float) -> CandidateBatch | None:
-        """Wait for a batch until the deadline; ask for it again when it is late or was lost."""
+        """Wait for a batch until the deadline; request it again if it is late or was lost."""
         start = perf_counter()
         self._needed = sequence
         task = self._tasks[sequence]
@@ -218,15 +218,18 @@ class Dispatch:
             self.timings.waiting += perf_counter() - start
 
     def _patience(self, task: _Task) -> float:
-        """Tell after how long a task is late: twice as long each time, or tasks would pile up where all workers are stuck."""
+        """Return the seconds after which a task is late.
+
+        They double with each attempt; otherwise tasks would pile up when all workers are stuck.
+        """
         if not self._took:
             return PATIENCE
         first = max(self.options.late_after, LATE_FACTOR * float(np.median(self._took)))
         return first * float(2 ** min(task.attempts - 1, DOUBLED))
 
     def _repeat(self, task: _Task) -> None:
-        """Send a task again under a new key, away from the workers that have it now; later, if there is no worker at all."""
-        if self.starved():  # asks the event loop, which must not find the lock taken
+        """Send a task again under a new key and away from the workers that have it now; later if there are no workers."""
+        if self.starved():  # calls into the event loop, so the lock must not be held here
             with self._news:
                 self._lost.append(task)
                 self._news.wait(STARVED_REFRESH)
@@ -238,19 +241,20 @@ class Dispatch:
             with suppress(SchedulerLost):
                 processing = ask_scheduler(self._client, "processing", ANSWER, workers=None)
                 holders = ask_scheduler(self._client, "who_has", ANSWER, keys=keys)
-                late = {address for address, mine in processing.items() if set(mine) & set(keys)}
+                late = {address for address, tasks in processing.items() if set(tasks) & set(keys)}
                 late.update(address for addresses in holders.values() for address in addresses)
                 self._suspects |= dict.fromkeys(late, perf_counter() + SUSPICION)
         self._submit(task)
 
     def close(self) -> None:
-        """Forget all tasks."""
+        """Drop all tasks."""
         with self._news:
             self._closed = True
             self._tasks.clear()
             self._arrived.clear()
             self._news.notify_all()
-        # Not by cancelling who waits for them: Dask fetches for all its waiters together, those of other runs among them.
+        # Release the futures, and do not cancel the coroutines that wait for them: Dask fetches results for all waiting
+        # coroutines together, those of other runs included.
         for future in list(self._awaited):
             future.release()
         if self._blocks is not None:
@@ -258,7 +262,7 @@ class Dispatch:
 
 
 class _Blocks:
-    """Chunks of a Dask array, computed on the cluster when they are first needed; the last few are kept there."""
+    """Chunks of a Dask array, computed on the cluster when first needed; the most recent ones are kept there."""
 
     def __init__(self, source: DaskSource, client: Any, options: Options) -> None:
         self._source = source
@@ -267,20 +271,20 @@ class _Blocks:
         self._kept: OrderedDict[int, Future] = OrderedDict()
 
     def of(self, rows: Ints) -> dict[int, Future]:
-        """Give the futures of the chunks that hold some rows."""
-        wanted = [int(at) for at in self._source.chunks_of(rows)]
-        for at in wanted:
+        """Return the futures of the chunks that hold these rows."""
+        needed = [int(at) for at in self._source.chunks_of(rows)]
+        for at in needed:
             if at in self._kept and self._kept[at].status not in ("pending", "finished"):
                 self._kept.pop(at).release()
             if at not in self._kept:
                 self._kept[at] = self._client.compute(self._source.checked(at), **self._where)
             self._kept.move_to_end(at)
-        while len(self._kept) > max(KEPT_BLOCKS, len(wanted)):
+        while len(self._kept) > max(KEPT_BLOCKS, len(needed)):
             self._kept.popitem(last=False)
-        return {at: self._kept[at] for at in wanted}
+        return {at: self._kept[at] for at in needed}
 
     def release(self) -> None:
-        """Let the cluster forget the chunks."""
+        """Release the chunks on the cluster."""
         for future in self._kept.values():
             future.release()
         self._kept.clear()

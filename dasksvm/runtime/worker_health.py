@@ -1,4 +1,4 @@
-"""Whether the workers for tiles are alive, while a run waits for a batch."""
+"""Checks that the compute workers are alive while a run waits for a batch."""
 
 from time import monotonic
 
@@ -9,23 +9,23 @@ from dasksvm.runtime.cluster import TELL_AFTER, WorkersLost, workers_of
 from dasksvm.runtime.placement import tile_workers
 from dasksvm.runtime.run_hooks import attendant
 
-# Seconds between two looks at the workers while nothing new comes.
+# Seconds between checks of the workers while no batch arrives.
 LOOK = 1.0
-# A run whose workers are alive is told of after so many seconds without a batch: some compile first.
+# Seconds without a batch after which a run whose workers are alive logs that it waits: workers may have to compile first.
 SLOW = 20.0
 
 
 class TileWorkers:
-    """Watches the workers for tiles of a run, which is told when they are gone or frozen, and ends when they stay so.
+    """Watches the compute workers of a run: logs when they are gone or frozen, and ends the run if they stay so.
 
-    A sign of life is a heartbeat that the scheduler has had from one of them, or that one is new.
+    A sign of life is a heartbeat that the scheduler has received from one of them, or a new worker.
 
     Parameters
     ----------
     client : Client
     run : str
     coordinator : str
-        Address of its worker.
+        Address of the coordinator's worker.
     """
 
     def __init__(self, client: Client, run: str, coordinator: str) -> None:
@@ -37,7 +37,7 @@ class TileWorkers:
         self._told: set[str] = set()
 
     def watch(self, waiting: bool) -> None:
-        """Look at the workers if the run waits for a batch, about once a second; called after each turn.
+        """Check the workers about once a second while the run waits for a batch; called after each turn.
 
         Raises
         ------
@@ -66,17 +66,17 @@ class TileWorkers:
         self._heartbeats = heartbeats
         silent, count = now - self._sign, len(heartbeats)
         if not heartbeats:
-            self._tell("no worker for tiles is left")
+            self._tell("there are no compute workers left")
         elif silent > TELL_AFTER:
-            self._tell(f"the workers for tiles ({count}) give no sign of life: they are frozen or cut off")
+            self._tell(f"the compute workers ({count}) give no sign of life: they are frozen or unreachable")
         elif now - self._since > SLOW:
-            self._tell(f"no batch has come for {SLOW:g} s, though the workers for tiles ({count}) are alive")
+            self._tell(f"no batch has arrived for {SLOW:g} s, although the compute workers ({count}) are alive")
         if silent > self._patience:
-            what = f"the workers for tiles ({count}) gave no sign of life" if count else "there was no worker for tiles"
+            what = f"the compute workers ({count}) gave no sign of life" if count else "there were no compute workers"
             raise WorkersLost(f"{what} for {self._patience:g} s (dasksvm.worker-timeout).")
 
     def _tell(self, text: str) -> None:
-        """Tell the user why the run waits, once for each reason."""
+        """Log why the run waits, once for each reason."""
         if text not in self._told:
             self._told.add(text)
-            attendant.get().note(f"run {self.run} waits: {text}")
+            attendant.get().note(f"run {self.run} is waiting: {text}")

@@ -1,4 +1,4 @@
-"""What the workers do. The result of a task is a function of the batches that it names, whoever computes it."""
+"""The tasks of the workers. The result of a task depends only on the batches that it names, not on the worker."""
 
 from time import perf_counter
 from typing import Any
@@ -13,7 +13,7 @@ from dasksvm.solver.messages import CandidateBatch
 
 
 def score_batches(post: Post, sequences: tuple[int, ...], blocks: dict[int, Any]) -> Scored | None:
-    """Score some batches of a run; None when the coordinator does not want them any more.
+    """Score some batches of a run; None if the coordinator no longer needs them.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ def score_batches(post: Post, sequences: tuple[int, ...], blocks: dict[int, Any]
     sequences : tuple of int
         Numbers of the batches; the plans are pulled from the coordinator.
     blocks : dict of int to array
-        Chunks of the data that a worker cannot read by itself.
+        Chunks of the data that a worker cannot read itself.
     """
     start = perf_counter()
     replica = replica_of(post)

@@ -1,7 +1,7 @@
-"""Events of a run made visible, or acted upon: history, progress, time budget, a held-out set.
+"""Callbacks of a run: history, progress display, time budget, held-out sets.
 
-A watcher is called with the progress and the seconds since the start after every result that the learner takes; when it
-returns True the run is asked to stop.
+A watcher is called with the progress and the seconds since the start after every result that the learner takes. If it returns
+True, the run is asked to stop.
 """
 
 import os
@@ -27,12 +27,12 @@ from dasksvm.solver.messages import Progress
 
 Watcher = Callable[[Progress, float], bool]
 Entry = dict[str, Any]
-# Seconds that a rate is of; columns from which on a terminal has room.
+# Length in seconds of the period over which the rate is measured; width of a terminal from which on the long form is shown.
 LATELY, WIDE = 10.0, 110
 
 
 class History:
-    """Collect the entries of `history_`; of finishing, one for each hundredth more steps."""
+    """Collects the entries of `history_`; while finishing, one each time the number of steps has grown by one percent."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -46,35 +46,37 @@ class History:
         return False
 
     def resume(self, entries: list[Entry]) -> None:
-        """Go on after these entries."""
+        """Continue after these entries."""
         self.entries[:] = entries
-        told = [entry["steps"] for entry in entries if "error" not in entry]
-        self._due = 1.01 * told[-1] if told else 0.0
+        steps = [entry["steps"] for entry in entries if "error" not in entry]
+        self._due = 1.01 * steps[-1] if steps else 0.0
 
 
 class HeldOut:
-    """Measure finished copies of the model on a held-out set while it is trained (paper 1, section 4.4).
+    """Measure the error on held-out data during training (paper 1, section 4.4).
 
-    The training goes on as though nobody had looked, and the clock of the run stands still meanwhile. A copy takes up to
-    `cache_size` megabytes more. Where no support vector is free, its bias is the middle of what the expansion leaves, not the
-    whole set. Each training begins anew with what is found.
+    From time to time a copy of the model is finished and evaluated on the held-out data. This does not change the training, and
+    its time does not count as running time. A copy needs up to `cache_size` megabytes of additional memory. If no support vector
+    is free, the bias of the copy is the middle of the interval that the examples in the model allow, not all training examples.
+    When a HeldOut is used for another training, its results start from scratch.
 
     Parameters
     ----------
     X : array of shape (n, d), Dataset or its path
     y : array of shape (n,)
-        None for a data set, which has its own.
+        None for a data set, which has its own labels.
     every : int, default=1000
-        Examples between two looks; they come between batches, at the first one that ends beyond a multiple.
+        Number of examples between two evaluations. They take place between batches: after the first batch that reaches or passes
+        a multiple of `every`.
     patience : int, optional
-        End the training when so many looks in a row found no lower error.
+        End the training after this many evaluations in a row without a lower error.
 
     Attributes
     ----------
     entries : list of dict
-        What was found: the `error`, the number of support vectors, and what else `history_` has; it has them too.
+        One for each evaluation: its `error` and the other values of an entry of `history_`, which contains these entries too.
     best : KernelModel or None
-        The first of these models with the lowest error.
+        The model with the lowest error; the first one if there are several.
 
     Examples
     --------
@@ -92,7 +94,9 @@ class HeldOut:
             raise ValueError("every and patience must be at least 1.")
         X = Dataset.open(X) if isinstance(X, (str, Path)) else X
         if isinstance(X, Dataset) == (y is not None):
-            raise ValueError("y is needed with rows, and must be None with a data set, which has its own labels.")
+            raise ValueError(
+                "y is required if X is an array, and must be None if X is a data set, which has its own labels."
+            )
         if isinstance(X, Dataset):
             self.labels, self.y = X.needs_labels().classes, X.as_dask()[1]
         else:
@@ -105,17 +109,17 @@ class HeldOut:
         self.entries: list[Entry] = []
         self.best: KernelModel | None = None
         self.X: Any = X
-        # What `look` predicts, with the columns as in the training.
+        # The rows that `look` predicts, with their columns in the order of the training data.
         self._matched = self.X
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
-        """Let a run go on."""
+        """Do nothing: the errors are measured in `look`."""
         return False
 
     def begin(self, width: int, classes: NDArray[Any], names: Sequence[str] | None) -> None:
-        """Begin a training on rows of so many features and these classes; ValueError if the held-out set does not fit.
+        """Prepare for a training on rows with `width` features and these classes; ValueError if the held-out data do not fit.
 
-        Columns in another order than the training's are matched by name.
+        Columns in another order than in the training data are matched by name.
         """
         if isinstance(self.X, Dataset):
             self._matched = self.X.with_features(names)
@@ -123,14 +127,14 @@ class HeldOut:
             order = column_order(self._names, names, "the held-out rows")
             self._matched = self.X if order is None else self.X[:, order]
         if self.X.shape[1] != width:
-            raise ValueError(f"the held-out rows have {self.X.shape[1]} features, those of the training {width}.")
-        strange = [label for label in self.labels.tolist() if label not in classes.tolist()]
-        if strange:
-            raise ValueError(f"the held-out labels {strange} are none of the classes {classes.tolist()}.")
+            raise ValueError(f"the held-out rows have {self.X.shape[1]} features, but the training rows have {width}.")
+        unknown = [label for label in self.labels.tolist() if label not in classes.tolist()]
+        if unknown:
+            raise ValueError(f"the held-out labels {unknown} are not among the classes {classes.tolist()}.")
         self.entries, self.best = [], None
 
     def look(self, model: KernelModel, entry: Entry) -> bool:
-        """Measure a model and write its error into the entry; tell whether patience is at an end."""
+        """Measure the error of a model and add it to the entry; return whether the training should end."""
         wrong = model.predict(self._matched) != self.y
         entry["error"] = float(np.mean(wrong.compute() if is_dask(wrong) else wrong))
         errors = [entry["error"] for entry in self.entries]
@@ -142,14 +146,14 @@ class HeldOut:
 
 
 class Shown:
-    """Shows finished copies to those who hold out data, and keeps what they find in the history.
+    """Passes finished copies to the held-out sets, and adds the errors to the history.
 
     Parameters
     ----------
     held_out : sequence of HeldOut
     history : History
     model_of : callable
-        Makes a model of a finished copy.
+        Makes a model from a finished copy.
     """
 
     def __init__(
@@ -163,25 +167,25 @@ class Shown:
 
     @property
     def entries(self) -> list[Entry]:
-        """The history, with what they found."""
+        """The history, including the measured errors."""
         return self._history.entries
 
     def resume(self, entries: list[Entry]) -> None:
-        """Go on after these entries: each held-out set has its own again, but no `best` model from before."""
+        """Continue after these entries: each held-out set gets its own entries back, but not its `best` model."""
         self._history.resume(entries)
         for seen, found in groupby((entry for entry in self.entries if "error" in entry), itemgetter("seen")):
             looks = list(found)
             due = [each for each in self.held_out if is_due((each.every,), self._seen, seen)]
             if len(self.held_out) > 1 and len(due) != len(looks):
                 raise ValueError(
-                    "the run was begun with other held-out sets: give the same ones in the same order, or one, or none."
+                    "the run was started with other held-out sets: pass the same ones in the same order, a single one, or none."
                 )
             for each, entry in zip(self.held_out if len(self.held_out) == 1 else due, looks, strict=False):
                 each.entries.append(entry)
             self._seen = seen
 
     def look(self, finished: Finished, seconds: float) -> bool:
-        """Show a copy to those whose turn it is; True ends the run."""
+        """Evaluate a copy on the held-out sets that are due; True ends the run."""
         seen, model = finished.progress.seen, self._model_of(finished)
         stop = False
         for each in self.held_out:
@@ -194,7 +198,7 @@ class Shown:
 
 
 class TimeBudget:
-    """Ask the run to stop after so many seconds; an online solver finishes what it has.
+    """Ask the run to stop after this many seconds; an online solver then finishes the model it has.
 
     Parameters
     ----------
@@ -206,24 +210,25 @@ class TimeBudget:
         self._asked = False
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
-        """Tell once whether the time is over."""
+        """Return True once, when the time is up."""
         over = seconds >= self.seconds and not self._asked and progress.phase != "done"
         self._asked |= over
         return over
 
 
 class ProgressLines:
-    """Show a run: a bar that is drawn over on a terminal, a line a second elsewhere.
+    """Show the progress of a run: a bar that is redrawn on a terminal, otherwise one line per second.
 
-    The rate is that of the last seconds, and says how long the passes may still take. How long finishing or a look at everything
-    takes is not known beforehand, and nothing is said of it.
+    The rate is measured over the last ten seconds, and the remaining time of the passes is estimated from it. How long finishing
+    or a check of all examples takes is not known in advance, so no remaining time is shown for them. A line also shows how many
+    examples the solver keeps as possible support vectors, and the largest violation of the optimality conditions, or the gap.
 
     Parameters
     ----------
     examples : int
-        Those of the passes that will be made for sure.
+        Number of examples of all passes that are certain to be made.
     before : int, default=0
-        Examples that had been seen before.
+        Number of examples that earlier calls have seen.
     stream : text file, optional
         Standard error if not given.
     """
@@ -236,7 +241,7 @@ class ProgressLines:
         self._marks: deque[tuple[float, int]] = deque()
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
-        """Show the progress, if the last time is long enough ago, and the end."""
+        """Show the progress, unless it was shown a moment ago; the end is always shown."""
         live = self.stream.isatty()
         now = time.monotonic()
         if now - self._last >= (0.1 if live else 1.0) or progress.phase == "done":
@@ -247,7 +252,7 @@ class ProgressLines:
         return False
 
     def line(self, progress: Progress, seconds: float, width: int | None = None) -> str:
-        """Describe a moment of the run in so many columns; with None in as many as it takes, and without a bar."""
+        """Describe the progress in one line of at most `width` characters; with None without a limit and without a bar."""
         seen = progress.seen - self.before
         passing = progress.phase == "online" and seen <= self.examples
         rate = self._rate(seen, seconds) if passing else 0.0
@@ -256,15 +261,16 @@ class ProgressLines:
         if progress.phase == "done":
             rate = seen / max(seconds, 1e-9)
         narrow = width is not None and width < WIDE
-        counted = [f"{_short(seen)} seen"] if seen else []
+        # A narrow terminal needs the space for the bar, next to which the number explains itself.
+        counted = [_short(seen) if narrow and passing and rate else f"{_short(seen)} seen"] if seen else []
         counted += [f"{_short(rate)}{'/s' if narrow else ' rows/s'}"] if rate else []
         timed = [_clock(seconds)]
         timed += [f"{_clock((self.examples - seen) / rate)} left"] if passing and rate else []
         parts = [
             f"epoch {progress.epoch + 1}" if progress.phase == "online" and progress.epoch else "",
             ", ".join(counted),
-            f"{_short(progress.members)} members",
-            f"{'δ' if progress.measure == 'delta' else progress.measure} {progress.delta.max():.2g}",
+            f"{_short(progress.members)} kept",
+            f"{'violation' if progress.measure == 'delta' else progress.measure} {progress.delta.max():.2g}",
             ", ".join(timed),
         ]
         text, head = "  ".join(filter(None, parts)), progress.phase
@@ -276,7 +282,7 @@ class ProgressLines:
         return f"{head}{drawn}  {text}"[:width]
 
     def _rate(self, seen: int, seconds: float) -> float:
-        """Examples a second, lately."""
+        """Return the examples per second over the last seconds."""
         self._marks.append((seconds, seen))
         while len(self._marks) > 2 and self._marks[1][0] < seconds - LATELY:
             self._marks.popleft()
@@ -284,12 +290,12 @@ class ProgressLines:
         return (seen - before) / (seconds - since) if seconds > since else 0.0
 
     def note(self, text: str) -> None:
-        """Show a line that stays."""
+        """Show a line that is not drawn over."""
         self.stream.write(f"\r\x1b[K{text}\n" if self.stream.isatty() else f"{text}\n")
         self.stream.flush()
 
     def close(self) -> None:
-        """End the line of a terminal."""
+        """End the line on a terminal."""
         if self.stream.isatty():
             self.stream.write("\n")
 
@@ -302,7 +308,7 @@ def _columns(stream: TextIO) -> int:
 
 
 def _short(number: float) -> str:
-    """Write a number in at most five characters."""
+    """Format a number in at most five characters."""
     for unit in ("", "k", "M", "G"):
         if number < (9999.5 if not unit else 999.5):
             return f"{number:,.0f}" if not unit else f"{number:.3g}{unit}"
@@ -318,7 +324,7 @@ def _clock(seconds: float) -> str:
 
 
 class Together:
-    """Call several watchers; the run stops when one of them says so.
+    """Call several watchers; the run stops when one of them returns True.
 
     Parameters
     ----------

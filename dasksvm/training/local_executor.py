@@ -1,6 +1,7 @@
-"""The executor without a cluster: the plans of the learner on a pool of threads, one BLAS thread a tile.
+"""The executor that needs no cluster: it runs the plans of the learner on a pool of threads, with one BLAS thread per tile.
 
-It is the specification of `runtime/`: the same tiles, the same sequence, the same model, whatever the number of threads.
+It is the specification of `runtime/`: both compute the same tiles in the same sequence and give the same model, whatever the
+number of threads.
 """
 
 import threading
@@ -25,33 +26,33 @@ from dasksvm.training.timings import Timings
 
 
 class Source(Protocol):
-    """Where the examples come from."""
+    """The examples of a run."""
 
     def features(self, rows: Ints) -> Features:
-        """Give the features of some rows, centred and converted for the kernel."""
+        """Return the features of some rows, centred and converted for the kernel."""
         ...
 
     def targets(self, rows: Ints) -> Targets:
-        """Say what some rows should become in P problems."""
+        """Return the labels and bounds of some rows in all P problems."""
         ...
 
 
 class Looks(Protocol):
-    """Who wants to see finished copies of the model on the way, and keeps what was told."""
+    """Receives finished copies of the model during training, and keeps the history."""
 
     every: tuple[int, ...]
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """What was told."""
+        """The history so far."""
         ...
 
     def resume(self, entries: list[dict[str, Any]]) -> None:
-        """Go on after what was told before."""
+        """Continue a history."""
         ...
 
     def look(self, finished: Finished, seconds: float) -> bool:
-        """See a copy, each time that a multiple of one of `every` examples was seen; True ends the run."""
+        """Evaluate a copy, made each time the number of examples passes a multiple of one of `every`; True ends the run."""
         ...
 
 
@@ -85,12 +86,12 @@ class LocalExecutor:
         Parameters
         ----------
         watch : callable
-            Told the progress and the seconds since the start, after every result and at the end; when it returns True the
-            learner is asked to stop.
+            Called with the progress and the seconds since the start, after every result and at the end. If it returns True,
+            the learner is asked to stop.
         looks : Looks, optional
-            Shown finished copies on the way; the clock stands still while they are looked at.
+            Receives finished copies during training; the clock is paused meanwhile.
         snapshots : Snapshots, optional
-            Where the run is kept, and goes on from; its learner is another one then. Needs looks.
+            Writes the snapshots of the run, and resumes from the newest one, which replaces `learner`. Needs `looks`.
 
         Returns
         -------
@@ -137,7 +138,7 @@ class LocalExecutor:
         return self.timings
 
     def _resume(self, snapshots: Snapshots, looks: Looks) -> Memo:
-        """Go on from the newest snapshot, if there is one."""
+        """Resume from the newest snapshot, if there is one."""
         self.learner, memo, texts = snapshots.begin(self.learner)
         for text in texts:
             warnings.warn(text, RuntimeWarning, stacklevel=6)
@@ -185,7 +186,7 @@ class LocalExecutor:
 def with_helper(
     helper: ThreadPoolExecutor, work: Callable[[tuple[int, int]], None], parts: Iterable[tuple[int, int]]
 ) -> Iterable[None]:
-    """Do the first part here and the others on the helper's thread: the learner's `share_work` with two threads."""
+    """Do the first part here and the others on the helper thread: two threads for `Learner.share_work`."""
     first, *others = parts
     futures = [helper.submit(work, part) for part in others]
     try:
@@ -197,7 +198,7 @@ def with_helper(
 
 
 def beside(helper: ThreadPoolExecutor, work: Callable[[int], None], items: Iterable[int]) -> Iterable[None]:
-    """Do every second item on the helper's thread: a `map` with two threads."""
+    """Do every second item on the helper thread: a `map` with two threads."""
     every = list(items)
     future = helper.submit(_each, work, every[1::2])
     try:

@@ -1,8 +1,8 @@
-"""Snapshots of a run in a folder: the whole state of the learner, complete or absent, the newest few.
+"""Snapshots of a run: files in a folder, each with the complete state of the learner, of which the newest few are kept.
 
-Each is a file of arrays (`arrayfile`). Its name has the number of the executor that wrote it, so that those of one that was
-thought lost, and comes back, do not stand before its successor's. An executor claims its number by a file, so that of two that
-begin in one folder at once one is the other's successor too.
+Each is a file of arrays (`arrayfile`). Its name starts with the number of the executor that wrote it: if an executor that was
+considered lost comes back, its snapshots sort before those of its successor. An executor claims its number by creating a file,
+so two executors that start in the same folder at once get different numbers.
 """
 
 import json
@@ -28,17 +28,17 @@ KIND, VERSION = "dasksvm-snapshot", 2
 NAME = re.compile(r"snapshot-(\d{4,})-(\d{6,})")
 CLAIM = re.compile(r"executor-(\d{4,})")
 KEPT = 3
-# Bytes a second that are assumed to be written until snapshots of different sizes show how fast the storage is.
+# Assumed write speed in bytes per second, until snapshots of different sizes show how fast the storage is.
 SPEED = 2e8
-# Snapshots from which the time of the next one is predicted: the newest, because storage can become slower or faster.
+# Number of newest snapshots from which the time of the next one is predicted: the speed of storage can change.
 RECENT = 8
-# Their sizes must differ by this factor to tell the time for each byte from the time for each file.
+# Their sizes must differ by this factor before the time per byte can be told from the time per file.
 APART = 1.5
-# Labels that tell one data set from another.
+# Number of labels that are compared to tell one data set from another.
 COMPARED = 4096
-# The array that holds what `history_` has, as JSON.
+# The array that holds the entries of `history_` as JSON.
 HISTORY = "history"
-# What a damaged file, or a disk that has gone, makes of reading.
+# Errors that reading a damaged file, or a file on a disk that is gone, can raise.
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, OSError, MemoryError)
 Name = tuple[int, int]
 
@@ -50,12 +50,12 @@ class Pace:
     Attributes
     ----------
     every : float
-        Seconds from the beginning of one snapshot to the beginning of the next, at least.
+        Least number of seconds from the beginning of one snapshot to the beginning of the next.
     share : float
-        Of the time of the run that all snapshots may take: the next one waits until it fits into that. Infinite where the user
-        has said how often.
+        Share of the running time that all snapshots together may take; the next one is put off until it fits. Infinite if the
+        user has set the interval.
     wait : float
-        Seconds after the end of a snapshot for which the share can put off the next one, at most.
+        Longest time in seconds, after the end of a snapshot, by which `share` can put off the next one.
     """
 
     every: float
@@ -65,19 +65,19 @@ class Pace:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where and how often a run is kept.
+    """Where and how often the snapshots of a run are written.
 
     Attributes
     ----------
     folder : str
-        On storage that the coordinator's worker, and one that replaces it, can reach.
+        Must be on storage that the coordinator's worker, and any worker that may replace it, can reach.
     pace : Pace
     resume : bool
-        Whether to go on from what is there; if not, nothing may be there.
+        Whether to resume from the snapshots in the folder; if not, there must not be any.
     run : dict of str to str
-        What defines the run: another one does not go on from its snapshots.
+        What defines the run. A run with another definition cannot resume from its snapshots.
     seeded : bool
-        Whether the seed is part of it; if not, it is that of the snapshots.
+        Whether the seed is part of the definition; if not, the seed of the snapshots is used.
     """
 
     folder: str
@@ -89,16 +89,16 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Memo:
-    """What a run has told, kept with a snapshot.
+    """What the driver stores with a snapshot.
 
     Attributes
     ----------
     entries : list of dict
-        Of `history_`.
+        The history so far.
     shown : int
-        Finished copies looked at.
+        Number of finished copies that have been evaluated.
     seconds : float
-        Since the run began, all its executors together.
+        Running time so far, summed over all executors of the run.
     """
 
     entries: list[dict[str, Any]]
@@ -107,7 +107,7 @@ class Memo:
 
 
 def defined_by(settings: Settings, examples: Examples) -> dict[str, str]:
-    """Tell what defines a run, the seed excepted, so that two can be compared: numbers as text, and checksums of arrays."""
+    """Describe a run, except for its seed, so that it can be compared with another: numbers as text, arrays by checksum."""
     chunks, codes = (
         np.array(examples.source.chunks),
         examples.columns.codes(np.arange(min(COMPARED, len(examples.columns)))),
@@ -130,13 +130,13 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def snapshots_in(folder: Path) -> list[Name]:
-    """List the snapshots in a folder, the oldest first: the numbers of their executors, and their own."""
+    """List the snapshots in a folder, oldest first, each as the number of its executor and its own number."""
     found = (NAME.fullmatch(path.name) for path in folder.iterdir())
     return sorted((int(match[1]), int(match[2])) for match in found if match)
 
 
 class WriteTime:
-    """Predicts the seconds that a snapshot takes: a fixed time for each file, as a network needs, and a time for each byte.
+    """Predicts how long it takes to write a snapshot: a fixed time per file (network storage) plus a time per byte.
 
     Both are fitted to the newest snapshots by least squares.
     """
@@ -145,11 +145,11 @@ class WriteTime:
         self._written: deque[tuple[float, float]] = deque(maxlen=RECENT)
 
     def learn(self, size: int, seconds: float) -> None:
-        """Take in that a snapshot of so many bytes took so long."""
+        """Record how long it took to write a snapshot of `size` bytes."""
         self._written.append((float(size), seconds))
 
     def predict(self, size: int) -> float:
-        """Tell how long one of so many bytes will take."""
+        """Predict the seconds for a snapshot of `size` bytes."""
         if not self._written:
             return size / SPEED
         sizes, times = np.array(self._written).T
@@ -157,7 +157,7 @@ class WriteTime:
         if sizes.max() >= APART * sizes.min():
             from_mean = sizes - mean_size
             each_byte = max(from_mean @ times / (from_mean @ from_mean), 0.0)
-            if each_byte * mean_size > mean_time:  # the time for each file would be negative
+            if each_byte * mean_size > mean_time:  # the time per file would be negative
                 each_byte = sizes @ times / (sizes @ sizes)
         else:
             each_byte = min(1 / SPEED, mean_time / mean_size)
@@ -166,7 +166,7 @@ class WriteTime:
 
 
 class Snapshots:
-    """The snapshots of a run, as one executor sees them.
+    """Writes the snapshots of a run for one executor, and restores the newest one.
 
     Parameters
     ----------
@@ -177,40 +177,43 @@ class Snapshots:
         self.checkpoint = checkpoint
         self.folder = Path(checkpoint.folder)
         self._epoch, self._number = 1, 0
-        # On the clock of the run: when the last snapshot began and ended. All of this executor's together took `_spent` seconds.
+        # `_began` and `_ended`: when the last snapshot began and ended, on the clock of the run. `_spent`: seconds that this
+        # executor has spent on all its snapshots.
         self._began = self._ended = self._spent = 0.0
-        # No look at the size of the state before this.
+        # Do not compute the size of the state again before this time.
         self._not_before = 0.0
         self._write_time = WriteTime()
         self._applied = -1
 
     def begin(self, fresh: Learner) -> tuple[Learner, Memo | None, list[str]]:
-        """Go on from the newest snapshot that can be read, or begin with a fresh learner.
+        """Restore the newest readable snapshot, or return the fresh learner if there is none.
 
         Parameters
         ----------
         fresh : Learner
-            Which has been fed.
+            A learner that has been fed.
 
         Returns
         -------
         learner : Learner
         memo : Memo or None
-            What came with the snapshot.
+            What was stored with the snapshot.
         warnings : list of str
-            What the user should know.
+            Messages for the user.
 
         Raises
         ------
         FileExistsError
-            If there are snapshots, but the run should begin anew.
+            If there are snapshots, but the run should not resume.
+        AnotherRun
+            If they belong to another run.
         ValueError
-            If they are another run's, or none can be read.
+            If none can be read.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         names = snapshots_in(self.folder)
         if names and not self.checkpoint.resume:
-            raise FileExistsError(f"{self.folder} holds snapshots of a run: resume it, or give another folder.")
+            raise FileExistsError(f"{self.folder} already holds snapshots of a run: resume it, or use another folder.")
         claimed = self._claim(names[-1][0] + 1 if names else 1)
         for torn in self.folder.glob("snapshot-*.part"):
             torn.unlink(missing_ok=True)
@@ -224,12 +227,14 @@ class Snapshots:
             self._began = self._ended = memo.seconds
             return learner, memo, [*claimed, *bad]
         if bad:
-            raise ValueError(f"{'; '.join(bad)}. Without snapshots in {self.folder} the run begins anew.")
-        anew = [f"No snapshot found in {self.folder}: starting anew."] if self.checkpoint.resume else []
-        return fresh, None, [*claimed, *anew]
+            raise ValueError(f"{'; '.join(bad)}. To start from the beginning, delete the snapshots in {self.folder}.")
+        messages = (
+            [f"No snapshot found in {self.folder}: starting from the beginning."] if self.checkpoint.resume else []
+        )
+        return fresh, None, [*claimed, *messages]
 
     def _claim(self, epoch: int) -> list[str]:
-        """Take the first number from this one on that no other executor has; say what the user should know."""
+        """Claim the first free executor number that is at least `epoch`; return warnings for the user."""
         self._epoch = max(epoch, self._claimed() + 1)
         while True:
             try:
@@ -238,13 +243,13 @@ class Snapshots:
             except FileExistsError:
                 self._epoch += 1
             except OSError as error:
-                return [f"nothing can be written to {self.folder}: {error}."]
+                return [f"cannot write to {self.folder}: {error}."]
         for older in range(max(epoch - 1, 1), self._epoch):
             self._mark(older).unlink(missing_ok=True)
         return []
 
     def _claimed(self) -> int:
-        """Tell the highest number that an executor has claimed."""
+        """Return the highest number that an executor has claimed."""
         found = (CLAIM.fullmatch(path.name) for path in self.folder.iterdir())
         return max((int(match[1]) for match in found if match), default=0)
 
@@ -252,7 +257,10 @@ class Snapshots:
         return self.folder / f"executor-{epoch:04d}"
 
     def due(self, learner: Learner, seconds: float, *, stop: bool = False) -> bool:
-        """Tell whether it is time for another, `seconds` after the run began; one that will be stopped may go on later."""
+        """Return whether to write a snapshot now, `seconds` after the run began.
+
+        A run that is about to be stopped writes one before, so that it can be resumed.
+        """
         if learner.stopped or stop:
             return not learner.stopped
         pace = self.checkpoint.pace
@@ -263,25 +271,25 @@ class Snapshots:
         return seconds >= self._not_before
 
     def write(self, learner: Learner, memo: Memo) -> str | None:
-        """Write a snapshot between two calls of the learner; say what the user should know, if it could not be written."""
+        """Write a snapshot between two calls of the learner; if that fails, return a warning for the user."""
         start = perf_counter()
         self._began, self._applied = memo.seconds, learner.applied
         state = learner_state.view(learner)
         arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
         scalars = {name: _plain(value) for name, value in state.items() if name not in arrays}
         arrays[HISTORY] = np.frombuffer(json.dumps(memo.entries).encode(), np.uint8)
-        told = {"shown": memo.shown, "seconds": memo.seconds}
-        about = {"run": self.checkpoint.run, "seed": learner.settings.seed, "memo": told, "scalars": scalars}
+        memo_fields = {"shown": memo.shown, "seconds": memo.seconds}
+        about = {"run": self.checkpoint.run, "seed": learner.settings.seed, "memo": memo_fields, "scalars": scalars}
         self._number += 1
         path = self._path((self._epoch, self._number))
         try:
             if self._claimed() > self._epoch:
-                return f"another executor goes on with the run in {self.folder}: this one keeps no more snapshots."
+                return f"another executor has taken over the run in {self.folder}: this one writes no more snapshots."
             array_file.write(path, KIND, VERSION, about, arrays)
             for name in [name for name in snapshots_in(self.folder) if name <= (self._epoch, self._number)][:-KEPT]:
                 self._path(name).unlink(missing_ok=True)
         except OSError as error:
-            return f"the snapshot {path} could not be written: {error}. The run goes on."
+            return f"the snapshot {path} could not be written: {error}. The run continues."
         finally:
             taken = perf_counter() - start
             self._spent += taken
@@ -291,14 +299,16 @@ class Snapshots:
 
     def _read(self, name: Name, settings: Settings) -> tuple[Learner, Memo]:
         about, arrays = array_file.read(self._path(name), KIND, (VERSION,))
-        mine, theirs = self.checkpoint.run, about["run"]
-        other = [what for what in sorted(mine.keys() | theirs.keys()) if mine.get(what) != theirs.get(what)]
+        ours, theirs = self.checkpoint.run, about["run"]
+        other = [what for what in sorted(ours.keys() | theirs.keys()) if ours.get(what) != theirs.get(what)]
         if not self.checkpoint.seeded:
             settings = replace(settings, seed=about["seed"])
         elif about["seed"] != settings.seed:
             other.append("random_state")
         if other:
-            raise AnotherRun(f"{self.folder} holds snapshots of another run, which differs in {', '.join(other)}.")
+            raise AnotherRun(
+                f"{self.folder} holds snapshots of another run, which differs from this one in {', '.join(other)}."
+            )
         entries = json.loads(arrays.pop(HISTORY).tobytes())
         return learner_state.restore(settings, {**about["scalars"], **arrays}), Memo(entries, **about["memo"])
 
@@ -307,11 +317,11 @@ class Snapshots:
 
 
 class AnotherRun(RuntimeError):
-    """The snapshots in a folder are another run's."""
+    """The snapshots in a folder belong to another run."""
 
 
 def _size(state: dict[str, Any]) -> int:
-    """Bytes of the arrays of a state."""
+    """Return the total size in bytes of the arrays of a state."""
     return sum(value.nbytes for value in state.values() if isinstance(value, np.ndarray))
 
 

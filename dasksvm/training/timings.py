@@ -1,24 +1,25 @@
-"""Where the time of a run went."""
+"""Timings of a run."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class Timings:
-    """Where the time of a run went, in seconds, and what it moved.
+    """How a run spent its time, in seconds, and how much it sent.
 
     Attributes
     ----------
     seconds : float
-        Of the whole run, as the driver sees it.
+        Wall-clock time of the whole run, measured by the driver.
     waiting, taking, submitting, keeping : float
-        Of the coordinator, or of the main thread: without a batch to apply, applying results, sending tasks, writing snapshots.
+        Time that the coordinator, or the main thread, spent waiting for batches, applying results, sending tasks and writing
+        snapshots.
     pulling, reading, tiling : float
-        Of the workers or threads, all together: waiting for members, reading rows, computing tiles.
+        Time that all workers or threads together spent waiting for members, reading rows and computing tiles.
     tasks, repeats : int
-        Tasks sent; those among them that were sent for a batch that had been asked for before.
+        Tasks sent, and how many of them requested a batch again.
     received : int
-        Bytes of kernel rows and features that came to the coordinator.
+        Bytes of kernel rows and features that the coordinator received.
     """
 
     seconds: float = 0.0
@@ -34,7 +35,7 @@ class Timings:
     received: int = 0
 
     def told(self) -> str:
-        """Say what the run waited for."""
+        """Describe in one line what the run waited for."""
         share = self.waiting / self.seconds if self.seconds else 0.0
-        work = f"reading {self.reading:.1f} s, tiles {self.tiling:.1f} s"
-        return f"waited            {share:.1%} of the time for batches; the workers together: {work}"
+        work = f"reading {self.reading:.1f} s, kernel values {self.tiling:.1f} s"
+        return f"waited            {share:.1%} of the time for batches; all workers together: {work}"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A training with a cluster of its own in one SLURM job, which comes back until it is done:
+# A training with its own cluster in one SLURM job, which is requeued until the training is done:
 #   sbatch deploy/slurm/job.sh DATA.zarr MODEL SNAPSHOTS [options of dasksvm train]
-# Before its time is up, after a node failure and after preemption it is queued again and begins with the newest snapshot.
-# DATA, MODEL and SNAPSHOTS are on storage that all nodes share. On a machine with other users set up TLS: environment.md.
+# It is requeued before its time limit, after a node failure and after preemption, and then resumes from the newest snapshot.
+# DATA, MODEL and SNAPSHOTS must be on storage that all nodes share. On a machine with other users set up TLS: environment.md.
 #SBATCH --job-name=dasksvm
 #SBATCH --ntasks=8
 #SBATCH --cpus-per-task=1
@@ -21,12 +21,12 @@ fi
 data=$1 model=$2 snapshots=$3
 shift 3
 
-# Activate the environment here, if it is not the one that sbatch was called in.
+# Activate the Python environment here, unless sbatch is called from within it.
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 export NUMPY_MADVISE_HUGEPAGE=0 MALLOC_TRIM_THRESHOLD_=134217728 MALLOC_MMAP_THRESHOLD_=33554432
 export DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=false DASK_DASKSVM__WORKER_TIMEOUT=10m
 
-# Two CPUs for the coordinator, one for scheduler and driver, which run beside this script, the others for tiles.
+# Two CPUs are for the coordinator, one for scheduler and driver, which this script starts, and the others for compute workers.
 coordinator_threads=2
 compute=$((SLURM_NTASKS - coordinator_threads - 1))
 if [ "$compute" -lt 1 ]; then
@@ -37,7 +37,7 @@ memory() { echo "$((SLURM_MEM_PER_CPU * $1 * 9 / 10))MiB"; }
 
 mkdir -p "$snapshots"
 file=$snapshots/scheduler-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}.json
-# The network that the nodes share, where they have several: DASKSVM_INTERFACE=ib0, for instance.
+# If the nodes have several networks, choose one with, for instance, DASKSVM_INTERFACE=ib0.
 network=()
 [ -z "${DASKSVM_INTERFACE:-}" ] || network=(--interface "$DASKSVM_INTERFACE")
 trap 'kill $(jobs -p) 2>/dev/null; rm -f "$file"' EXIT
@@ -63,8 +63,8 @@ training=$!
 
 # shellcheck disable=SC2329  # the trap calls it
 again() {
-    echo "the time is nearly up: job $SLURM_JOB_ID is queued again" >&2
-    # It writes a last snapshot before it ends; where it does not end, the queue matters more.
+    echo "time limit reached: requeueing job $SLURM_JOB_ID" >&2
+    # The training writes a last snapshot before it ends. If it does not end in time, kill it, so that the job can be requeued.
     kill "$training" 2>/dev/null || true
     timeout 60 tail --pid="$training" -f /dev/null || kill -KILL "$training" || true
     wait "$training" || true

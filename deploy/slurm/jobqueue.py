@@ -1,10 +1,10 @@
-"""A training whose workers are SLURM jobs of their own, submitted by dask-jobqueue from a login node or a notebook.
+"""Train with workers that are separate SLURM jobs, submitted by dask-jobqueue from a login node or a notebook.
 
     pip install dask-jobqueue
     python deploy/slurm/jobqueue.py DATA.zarr MODEL SNAPSHOTS --compute 8
 
-`SLURMCluster` makes all jobs alike, and here it makes those for tiles; the coordinator's is put beside them. Use job.sh where the
-training must not end with the session that started it.
+`SLURMCluster` makes all its jobs alike; here these are the compute workers, and the job of the coordinator is added to them. Use
+job.sh if the training must continue when the session that started it ends.
 """
 
 import argparse
@@ -23,18 +23,19 @@ PROLOGUE = [
 
 
 def started(compute: int, memory: str, coordinator_memory: str, walltime: str, interface: str | None) -> SLURMCluster:
-    """Start a scheduler here, and submit a job for the coordinator and others for tiles.
+    """Start a scheduler in this process, and submit the jobs of the coordinator and of the compute workers.
 
     Parameters
     ----------
     compute : int
-        Jobs for tiles, of one CPU each.
+        Number of compute workers. Each is a job with one CPU.
     memory, coordinator_memory : str
-        Of a job for tiles, and of the coordinator's.
+        Memory of a compute worker, and of the coordinator's job.
     walltime : str
-        Of each job. Jobs for tiles may come and go; the run ends with the coordinator's if no other takes its place.
+        Time limit of each job. Compute workers may come and go, but a run ends with the coordinator's job unless another
+        worker can replace it.
     interface : str, optional
-        The network that login node and compute nodes share.
+        The network interface that login node and compute nodes share.
     """
     cluster = SLURMCluster(
         cores=1,
@@ -63,7 +64,7 @@ def main() -> None:
     parser.add_argument("--walltime", default="08:00:00")
     parser.add_argument("--interface")
     options = parser.parse_args()
-    # Jobs may wait in the queue before they become workers.
+    # The jobs of the workers may wait in the queue for a while.
     dask.config.set({"dasksvm.worker-timeout": "1h"})
     with (
         started(

@@ -1,4 +1,4 @@
-"""The Zarr group of a data set, as it is written: rows go to whole chunks, the description comes last."""
+"""Writes the Zarr group of a data set: rows in whole chunks first, and the description last."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,24 +12,25 @@ from dasksvm.data.chunked import is_sparse
 from dasksvm.data.schema import ATTRIBUTE, STATISTICS, VERSION
 from dasksvm.data.statistics import FeatureStatistics, Scaling
 
-# Chunks of labels, weights and sources hold so many rows, and are written with rows of so many bytes.
+# Largest number of rows in a chunk of labels, weights and source rows, and about how many bytes of X are written at a time.
 COLUMN_ROWS, WRITE_BYTES = 1 << 16, 64 << 20
-# What other programs read where a chunk is missing, besides NaN in floating point: hardly taken for data. Of X in integers any
-# value may be data. All chunks are written, so that here a missing one is an error (`stores.CompleteStore`).
+# Fill values: what other programs read where a chunk is missing, chosen so that they are not mistaken for data (NaN for floating
+# point; an integer X has no such value). dasksvm writes all chunks and reports a missing one as an error
+# (`stores.CompleteStore`).
 NEVER = {"y": 255, "source": -1, "X/indices": -1, "X/indptr": -1}
 
 
 class GroupWriter:
-    """Arrays that grow as blocks come.
+    """Appends blocks to the arrays of a new group.
 
     Parameters
     ----------
     store : Store
-        Of Zarr, with nothing in it.
+        An empty Zarr store.
     first : Block
-        Fixes the layout and the types.
+        Determines the layout and the types.
     chunk_rows : int, optional
-        Rows of a chunk; from `dasksvm.chunk-bytes` if not given.
+        Number of rows of a chunk. If not given, it follows from `dasksvm.chunk-bytes`.
     labelled : bool
         Whether the rows have labels.
     shuffled : bool
@@ -77,7 +78,7 @@ class GroupWriter:
         )
 
     def write(self, blocks: Iterator[Block]) -> None:
-        """Write all blocks, cut so that each write ends where a chunk of rows ends; the last one excepted."""
+        """Write all blocks; each write but the last ends at the end of a chunk of rows."""
         held: list[Block] = []
         size = 0
         for block in blocks:
@@ -105,7 +106,7 @@ class GroupWriter:
         self.width = max(self.width, block.X.shape[1])
 
     def renumber(self, table: NDArray[np.uint8]) -> None:
-        """Replace class numbers by table[number]."""
+        """Replace each class number by table[number]."""
         if "y" not in self._arrays or np.array_equal(table, np.arange(len(table))):
             return
         import zarr
@@ -118,13 +119,13 @@ class GroupWriter:
             self._arrays["y"][part] = table[written["y"][part]]
 
     def describe(self, statistics: FeatureStatistics, scaling: Scaling | None) -> None:
-        """Write what is known of each feature."""
+        """Write the statistics and the scaling of the features."""
         columns = [getattr(statistics, name) for name in STATISTICS]
         columns += [] if scaling is None else [scaling.offset, scaling.factor]
         self.group.create_array("features", data=np.array(columns), compressors=packing(), fill_value=np.nan)
 
     def conclude(self, about: dict[str, Any]) -> None:
-        """Write the description, which makes the group a data set."""
+        """Write the description, which marks the group as a complete data set."""
         if self.sparse:
             shape = [self.rows, self.width]
             attributes: dict[str, Any] = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": shape}
@@ -139,7 +140,7 @@ class GroupWriter:
 
 
 def packing() -> Any:
-    """Give the codec of all arrays: with a checksum, so that damage is seen when a chunk is read."""
+    """Return the codec of all arrays. It has a checksum, so that damage is detected when a chunk is read."""
     from zarr.codecs import ZstdCodec
 
     return ZstdCodec(level=0, checksum=True)

@@ -1,4 +1,4 @@
-"""The global shuffle: rows dealt at random to buckets on disk, each of which is then shuffled in memory."""
+"""The shuffle of a new data set: rows are put into random buckets on disk, and each bucket is shuffled in memory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +16,9 @@ MOST_BUCKETS = 4096
 
 
 class Buckets:
-    """Blocks appended to files, a set of files a bucket.
+    """Buckets of rows on disk; each has one file per array.
 
-    The order that comes out depends on the seed and the number of buckets alone, not on the blocks that went in.
+    The resulting order depends only on the seed and the number of buckets, not on how the rows were divided into blocks.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Buckets:
         self._width = 0
 
     def deal(self, block: Block) -> None:
-        """Give each row to a bucket."""
+        """Append each row to a random bucket."""
         bucket_of = (self._rng.random(len(block)) * self.count).astype(np.int64)
         order = np.argsort(bucket_of, kind="stable")
         dealt = block.take(order)
@@ -66,7 +66,7 @@ class Buckets:
         return self.folder / f"{bucket}.{name}"
 
     def shuffled(self) -> Iterator[Block]:
-        """Yield the rows in random order, a bucket at a time; what was read is deleted."""
+        """Yield the rows in random order, one bucket at a time, and delete the files that have been read."""
         for bucket in range(self.count):
             if self._path(bucket, "source").exists():
                 block = self._read(bucket)

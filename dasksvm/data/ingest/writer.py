@@ -1,4 +1,4 @@
-"""Writing a data set: parts of rows in, whole chunks out, a description last, a rename at the end."""
+"""Writes data sets: reads rows in parts, writes whole chunks, then the description, and finally renames the folder."""
 
 import errno
 import os
@@ -23,20 +23,20 @@ from dasksvm.data.ingest.shuffle import Buckets
 from dasksvm.data.paths import created, is_url
 from dasksvm.data.statistics import SCALES, FeatureStatistics
 
-# Rows that are shuffled in memory at once, in bytes.
+# Size in bytes of the rows that are shuffled in memory at once.
 BUCKET_BYTES = 64 << 20
-# Folders of rows on their way to a data set beside them.
+# Prefix of the temporary folders, next to a new data set, that hold rows to be shuffled.
 SPILLED = ".dasksvm-"
-# No space, no space for this user, a file too large, a file system that is read-only.
+# No space left, the user's quota is exceeded, the file is too large, the file system is read-only.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-# What to do about columns on very different scales; nobody knows here what the rows are for.
+# What to do about columns on very different scales. The rows may be for training or for prediction.
 ADVICE = (
-    "For rows to train on, scale='standard' or 'minmax' evens them out. Rows that a model is to predict need neither: "
-    "it applies the map of its training data to them."
+    "If you train on these rows, use scale='standard' or 'minmax'. If you only predict them, you need neither: "
+    "a model scales them like its training data."
 )
 
 
-# Told what is going on ("reading", "writing"), the rows so far, and their share of all where that is known.
+# Called with what is being done ("reading" or "writing"), the number of rows so far, and their share of all rows if known.
 Watch = Callable[[str, int, float | None], None]
 
 
@@ -51,16 +51,16 @@ class Writing(NamedTuple):
 
 
 def write(path: str, reader: Reader, how: Writing, client: Any, watch: Watch) -> None:
-    """Write what a reader gives.
+    """Write the rows of a reader to a new data set.
 
     Parameters
     ----------
     path : str
-        Of a folder, or a URL, where nothing is: what exists is refused before anything is read or written.
+        A folder or a URL at which nothing exists; this is checked before anything is read or written.
     reader : Reader
     how : Writing
     client : distributed.Client or None
-        Of a cluster whose workers read the parts; None: threads of this process do.
+        A client of a cluster whose workers read the parts; if None, threads of this process read them.
     watch : callable
         See `Watch`.
     """
@@ -79,7 +79,7 @@ def write(path: str, reader: Reader, how: Writing, client: Any, watch: Watch) ->
 
 @contextmanager
 def _new_store(path: str) -> Iterator[Any]:
-    """Give an empty store for a new data set, which is complete or absent afterwards."""
+    """Yield an empty store for a new data set, which is removed if writing it fails."""
     from zarr.storage import LocalStore
 
     from dasksvm.data.stores import created_at
@@ -94,7 +94,7 @@ def _new_store(path: str) -> Iterator[Any]:
 
 
 def _in_writing(error: OSError, path: str) -> bool:
-    """Tell whether it came from the target or its folder, and not from the source."""
+    """Return whether an error comes from writing to the target or its folder, and not from reading the source."""
     if error.filename is None:
         return error.errno in NO_ROOM
     whole, at = os.path.abspath(path), f"{os.path.abspath(error.filename)}/"
@@ -156,7 +156,7 @@ def _watched(blocks: Iterator[Block], watch: Watch, rows: int) -> Iterator[Block
 
 
 class _Intake:
-    """Parts become blocks: labels are numbered, values checked and summed up, rows counted."""
+    """Turns the parts of a reader into blocks: numbers the labels, checks the values, and collects statistics."""
 
     def __init__(self, reader: Reader, watch: Watch) -> None:
         self.reader = reader
@@ -168,7 +168,7 @@ class _Intake:
         self._shape: tuple[Any, ...] | None = None
 
     def blocks(self, client: Any) -> Iterator[Block]:
-        """Yield the rows in order, while the next parts are read."""
+        """Yield the rows in order, while the next parts are being read."""
         try:
             for part in in_order(self.reader, client):
                 if part.X.shape[0]:
@@ -196,19 +196,17 @@ class _Intake:
         return Block(part.X, codes, np.arange(self.rows, self.rows + len(codes)), part.weight)
 
     def _check(self, part: Part) -> None:
-        """Refuse parts that do not fit the first one: lazy arrays can be other than they were said to be."""
+        """Refuse parts that do not fit the first one: a lazy array may differ from its declared type or shape."""
         rows, width = part.X.shape
         shape = (part.X.dtype, is_sparse(part.X), None if is_sparse(part.X) else width)
         self._shape = self._shape or shape
         if shape != self._shape or len(part.labels) != rows:
-            told, expected = (f"{dtype} x {wide}" for dtype, _, wide in (shape, self._shape))
-            raise BadRow(
-                0, None, f"{rows} rows of {told} with {len(part.labels)} labels, where {expected} was expected"
-            )
+            found, expected = (f"{dtype} x {wide}" for dtype, _, wide in (shape, self._shape))
+            raise BadRow(0, None, f"got {rows} rows of {found} with {len(part.labels)} labels, expected {expected}")
 
 
 def in_order(reader: Reader, client: Any) -> Iterator[Part]:
-    """Read the pieces of a reader side by side, a few ahead, and yield the parts in order."""
+    """Read the pieces of a reader in parallel, a few in advance, and yield the parts in order."""
     with ExitStack() as stack:
         if client is None or not reader.portable:
             slots = threads()

@@ -1,7 +1,7 @@
-"""The driver of a detached job: one task that ticks a run, as a client would, and tells of it on the scheduler.
+"""The driver of a detached job: a task that drives a run as a client would, and reports on the scheduler.
 
-What is known of a job is there: its record, in the scheduler's metadata, the events of its topic, and its future, which a
-variable keeps. A driver whose worker is lost is started again elsewhere, by Dask.
+The scheduler holds everything that is known about a job: its record in the metadata, the events of its topic, and its future,
+which a variable keeps alive. If the worker of a driver is lost, Dask starts the driver again on another one.
 """
 
 import logging
@@ -12,19 +12,19 @@ from typing import Any
 
 from distributed import Client, get_client, get_worker, secede
 
-from dasksvm.runtime.cluster import ask_scheduler
 from dasksvm.runtime.run_hooks import Attendant, attendant
+from dasksvm.runtime.cluster import ask_scheduler
 from dasksvm.solver.messages import Progress
 
 logger = logging.getLogger("dasksvm")
 RECORDS = "dasksvm-jobs"
-# Seconds between two looks whether the job is cancelled, and between two events; of a long run the latter come more slowly,
-# so that the thousand that the scheduler keeps of a topic reach further back.
+# Seconds between checks whether the job was cancelled, and between progress events. A long run sends events less often, so that
+# the thousand events that the scheduler keeps per topic cover more of it.
 LOOK, SLOWEST = 0.5, 5.0
-# Seconds that the scheduler has for what the job can do without.
+# Seconds to wait for the scheduler where the job can continue without its answer.
 ANSWER = 30.0
 Event = dict[str, Any]
-# Gives the bytes of a model file, and whether the run was ended early.
+# Returns the bytes of a model file, and whether the run was stopped early.
 Work = Callable[["Driver"], tuple[bytes, bool]]
 
 
@@ -33,12 +33,12 @@ class JobCancelled(RuntimeError):
 
 
 def name_of(id: str) -> str:
-    """Name the topic of a job; its future, and the variable that keeps it, are called so too."""
+    """Return the name of a job's topic, which is also the name of its future and of the variable that keeps the future."""
     return f"dasksvm-job-{id}"
 
 
 def drive(id: str, work: Work) -> bytes:
-    """Be the task of a job: give the model, as the bytes of its file."""
+    """Run a job: the function of its task. Returns the model as the bytes of its file."""
     secede()
     driver = Driver(get_client(), id)
     try:
@@ -53,7 +53,7 @@ def drive(id: str, work: Work) -> bytes:
 
 
 class Driver(Attendant):
-    """One delivery of the task of a job; a watcher of its run, and its attendant.
+    """One execution of the task of a job; the watcher and the attendant of its run.
 
     Parameters
     ----------
@@ -63,10 +63,10 @@ class Driver(Attendant):
     Attributes
     ----------
     again : bool
-        Whether a run of this job has begun before: what is in its checkpoint is its own.
+        Whether a run of this job has begun before. If so, the snapshots in its checkpoint are its own.
     outcome : str or None
-        How an earlier delivery ended, if one did: "done" or "stopped", and its result was lost with its worker; or "failed" or
-        "cancelled".
+        How an earlier execution ended, if there was one: "failed", "cancelled", or "done" or "stopped" if its result was lost
+        with its worker.
     """
 
     def __init__(self, client: Client, id: str) -> None:
@@ -84,20 +84,20 @@ class Driver(Attendant):
         self.log("started", worker=get_worker().address)
 
     def describe(self, **facts: Any) -> None:
-        """Add to what the job is; a record that was forgotten stays so."""
+        """Add facts to the record of the job, unless the record was deleted."""
         self._heed()
         for name, value in facts.items():
             ask_scheduler(self.client, "set_metadata", keys=[RECORDS, self.id, "about", name], value=value)
 
     def log(self, kind: str, **facts: Any) -> None:
-        """Add an event; it has arrived when this returns."""
+        """Add an event, and return when the scheduler has it."""
         self._number += 1
         event = {"kind": kind, "number": self._number, **facts}
         ask_scheduler(self.client, "log_event", topic=name_of(self.id), msg=event)
 
     @contextmanager
     def attending(self) -> Iterator[None]:
-        """Attend the runs of this thread."""
+        """Be the attendant of the runs of this thread."""
         token = attendant.set(self)
         try:
             yield
@@ -105,7 +105,7 @@ class Driver(Attendant):
             attendant.reset(token)
 
     def heed(self, begun: bool) -> None:
-        """End the run if the job is cancelled; record, before there can be a snapshot, that it has begun."""
+        """End the run if the job was cancelled; once the run has begun, record that before there can be a snapshot."""
         now = monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK
@@ -115,14 +115,14 @@ class Driver(Attendant):
             ask_scheduler(self.client, "set_metadata", keys=[RECORDS, self.id, "begun"], value=True)
 
     def note(self, text: str) -> None:
-        """Add an event of a warning, for whoever attaches."""
+        """Log a warning, also as an event for clients that attach."""
         logger.warning(text)
         self.log("warning", text=text)
 
     warn = note
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
-        """Tell of the progress, if the last time is long enough ago."""
+        """Send the progress as an event, unless one was sent a moment ago."""
         self._newest = progress, seconds
         if self._told is None or monotonic() - self._told[0] >= max(LOOK, min(seconds / 100, SLOWEST)):
             self._tell()
@@ -132,7 +132,7 @@ class Driver(Attendant):
         return False
 
     def end(self, how: str) -> None:
-        """Tell of the last progress, and how the job ended."""
+        """Send the last progress and how the job ended."""
         if self._newest is not None:
             self._tell()
         self.log("ended", how=how)
@@ -150,19 +150,19 @@ class Driver(Attendant):
             raise JobCancelled(f"the job {self.id} was cancelled.")
 
     def _record(self) -> dict[str, Any]:
-        """Read the record; of a job that was forgotten as that of a cancelled one."""
+        """Read the record of the job; a deleted one counts as cancelled."""
         keys = [RECORDS, self.id]
         found: dict[str, Any] | None = ask_scheduler(self.client, "get_metadata", keys=keys, default=None)
         return {"cancelled": True} if found is None else found
 
     def _forgive(self) -> None:
-        """Count the losses of this task's workers from zero: it came further than ever before, so it is not what ends them.
+        """Reset the number of workers that this task has lost: it got further than ever before, so it did not kill them.
 
-        Else Dask gives up a task whose workers were lost more than `allowed-failures` times, however long it has run.
+        Otherwise Dask gives up a task that has lost more than `allowed-failures` workers, however long it has run.
         """
         key = name_of(self.id)
 
-        # Defined here, it goes by value: a scheduler need not have this package.
+        # Defined here so that it is pickled by value: the scheduler may not have this package.
         def forgive(dask_scheduler: Any) -> None:
             if key in dask_scheduler.tasks:
                 dask_scheduler.tasks[key].suspicious = 0
@@ -170,11 +170,11 @@ class Driver(Attendant):
         try:
             self.client.run_on_scheduler(forgive, callback_timeout=ANSWER)
         except Exception as error:  # the scheduler may forbid it
-            logger.warning("the job %s will not survive many more lost workers: %s", self.id, error)
+            logger.warning("the job %s will fail if it loses several more workers: %s", self.id, error)
 
 
 def _plain(progress: Progress) -> dict[str, Any]:
-    """Give a progress as numbers; of several problems the largest δ and the sum of the dual objectives."""
+    """Return a progress as plain numbers; for several problems, the largest violation and the sum of the dual objectives."""
     return {
         "phase": progress.phase,
         "epoch": int(progress.epoch),

@@ -1,4 +1,4 @@
-"""Jobs that outlive their client: put on a cluster, looked at from anywhere, cancelled, fetched."""
+"""Jobs: trainings on a cluster that continue without their client and can be watched, cancelled and fetched from anywhere."""
 
 import logging
 import re
@@ -37,26 +37,28 @@ class UnknownJob(ValueError):
 
 
 class JobLost(RuntimeError):
-    """Dask has given the job up."""
+    """The cluster has given the job up, or does not know it any more."""
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """Where a job stands.
+    """The status of a job.
 
     Attributes
     ----------
     id : str
     state : {"queued", "running", "done", "stopped", "failed", "cancelled", "lost"}
-        Stopped: by a budget, with a model. Lost: Dask has given it up, or its scheduler is gone.
+        "stopped" means that a limit, such as `max_time`, ended the job early; it has a model. "lost" means that Dask has given
+        the job up, or that its scheduler does not answer.
     about : dict
-        What it is: `data`, `solver`, `parameters`, `checkpoint`, `submitted`, and `examples`, those of its passes.
+        Describes the job: `data`, `solver`, `parameters`, `checkpoint`, `submitted`, and `examples`, the number of examples in
+        all its passes.
     progress : dict or None
-        The last event of its progress.
+        The most recent progress event.
     error : str or None
-        Why it has no model.
+        Why there is no model.
     warnings : list of str
-        What its user should know: coordinators that were lost, snapshots that could not be written.
+        Warnings of the run, for example lost coordinators or snapshots that could not be written.
     """
 
     id: str
@@ -73,18 +75,19 @@ class JobStatus:
 
 
 class Job:
-    """A training that runs on a cluster by itself; see `submit`.
+    """A training that runs on a cluster independently of its client; see `submit`.
 
     Parameters
     ----------
     id : str
+        Id of the job.
     client : distributed.Client or str, optional
-        Of its cluster, or its scheduler's address; the current client if not given.
+        A client of the cluster, or the address of its scheduler. The current client if not given.
     """
 
     def __init__(self, id: str, client: Any = None) -> None:
         if not ID.fullmatch(id):
-            raise UnknownJob(f"{id!r} is no id of a job.")
+            raise UnknownJob(f"{id!r} is not a valid job id.")
         self.id = id
         self.client = client
 
@@ -92,32 +95,33 @@ class Job:
         return f"Job({self.id!r})"
 
     def status(self) -> JobStatus:
-        """Tell where the job stands.
+        """Return the status of the job.
 
         Raises
         ------
         UnknownJob
-            If there is none: it was forgotten, or was another scheduler's.
+            If the cluster has no such job: it was deleted, or belongs to another scheduler.
         """
         with _client(self.client) as client:
             return self._look(client)[0]
 
     def attach(self, callbacks: Sequence[Watcher] | None = None) -> JobStatus:
-        """Follow the job until it is over: first what was, as far back as the scheduler knows, then what comes.
+        """Follow the job until it ends, beginning with the earlier events that the scheduler still has.
 
         Parameters
         ----------
         callbacks : sequence of callables, optional
-            Called with the progress and the seconds since the start; one that returns True detaches. A line on standard error
-            if not given. Of several problems the progress has the largest δ and the sum of the dual objectives.
+            Called with the progress and the seconds since the start; if one returns True, stop following. If not given, the
+            progress is shown on standard error. For several problems the progress has the largest violation and the sum of the
+            dual objectives.
 
         Returns
         -------
         JobStatus
-            At the end.
+            The status at the end.
         """
         watchers: Sequence[Watcher] | None = callbacks
-        told = 0
+        last = 0
         with _client(self.client) as client:
             status, events = self._look(client)
             lines = None
@@ -126,9 +130,9 @@ class Job:
                     if watchers is None and "examples" in status.about:
                         lines = ProgressLines(status.about["examples"])
                         watchers = [lines]
-                    new = [event for event in events if event["number"] > told and watchers is not None]
+                    new = [event for event in events if event["number"] > last and watchers is not None]
                     for event in new:
-                        told = event["number"]
+                        last = event["number"]
                         if event["kind"] == "warning" and lines is not None:
                             lines.note(event["text"])
                         if event["kind"] == "progress" and _tell(watchers or (), event):
@@ -145,9 +149,9 @@ class Job:
                     lines.close()
 
     def cancel(self) -> None:
-        """End the job, without a model, within a second or two; forget it, if it is over.
+        """End the job without a model, within a second or two; if it has ended already, delete it from the cluster.
 
-        Snapshots stay: a job with `resume=True` goes on from them.
+        Snapshots are kept, and another job can continue from them with `resume=True`.
         """
         with _client(self.client) as client:
             over = self._look(client)[0].over
@@ -157,16 +161,16 @@ class Job:
             else:
                 client.set_metadata([RECORDS, self.id, "cancelled"], True)
             Variable(name_of(self.id), client).delete()
-            # The submitting client's release waits for its garbage collector.
+            # The client that submitted the job only releases the future when its garbage collector runs.
             client.cancel(Future(name_of(self.id), client), force=True)
 
     def fetch(self) -> KernelModel:
-        """Give the model, when the job is done; the cluster keeps it too.
+        """Wait until the job is done and return its model, which the cluster keeps too.
 
         Raises
         ------
         JobCancelled, JobLost
-            If there will be none; if the job failed, its error.
+            If there will be no model. If the job failed, its error is raised.
         """
         status = self.attach(())
         if status.state == "cancelled":
@@ -181,7 +185,7 @@ class Job:
             return load(path)
 
     def _look(self, client: Client) -> tuple[JobStatus, list[Event]]:
-        """Tell where the job stands, and its events, which are complete if it is over."""
+        """Return the status of the job and its events, which are complete if it is over."""
         record = ask_scheduler(client, "get_metadata", keys=[RECORDS, self.id], default=None)
         if record is None:
             raise UnknownJob(f"the cluster has no job {self.id}.")
@@ -197,18 +201,18 @@ class Job:
         elif at == "erred":
             state, error = _failure(client, key)
         elif at is None:
-            state, error = "lost", "its scheduler does not know its task any more."
+            state, error = "lost", "the scheduler no longer knows its task."
         warnings = [event["text"] for event in events if event["kind"] == "warning"]
         return JobStatus(self.id, state, record["about"], progress, error, warnings), events
 
 
 def jobs(client: Any = None) -> list[Job]:
-    """List the jobs that a cluster knows, in the order of their submission.
+    """List the jobs on a cluster, in the order of their submission.
 
     Parameters
     ----------
     client : distributed.Client or str, optional
-        As for `Job`.
+        A client of the cluster, or the address of its scheduler. The current client if not given.
     """
     with _client(client) as found:
         records: dict[str, Any] = ask_scheduler(found, "get_metadata", keys=[RECORDS], default={})
@@ -216,13 +220,16 @@ def jobs(client: Any = None) -> list[Job]:
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError where the id of a job cannot begin so."""
+    """Raise ValueError if the id of a job cannot begin with this name."""
     if not NAME.fullmatch(name):
-        raise ValueError(f"name must be made of up to 40 letters, digits, - and _. Got {name!r} instead.")
+        raise ValueError(
+            "name must begin with a letter or digit and have at most 40 letters, digits, - and _. "
+            f"Got {name!r} instead."
+        )
 
 
 def launch(client: Any, work: Work, about: dict[str, Any], name: str | None) -> Job:
-    """Put a job on a cluster; its driver goes where coordinators go, if there is such a worker."""
+    """Submit a job to a cluster; its driver runs on a worker for coordinators if there is one."""
     if name is not None:
         check_name(name)
     id = token_hex(4) if name is None else f"{name}-{token_hex(3)}"
@@ -247,26 +254,30 @@ def launch(client: Any, work: Work, about: dict[str, Any], name: str | None) -> 
 def _client(client: Any) -> Iterator[Client]:
     with connected(client) as found:
         if found is None:
-            raise ValueError("jobs need a cluster: give a client, or its scheduler's address.")
+            raise ValueError("jobs need a cluster: pass a client or the address of a scheduler.")
         yield found
 
 
 def _future(client: Client, key: str) -> Future:
-    """Give the future of a job that is kept; a published data set would bring back all that this client has released lately."""
+    """Return the future of a job.
+
+    It is kept by a variable and not as a published data set, because publishing would bring back everything that this client
+    has released recently.
+    """
     return Variable(key, client).get(timeout=ANSWER)
 
 
 def _forget_events(client: Client, topic: str) -> None:
-    """Let the scheduler forget the events of a topic, which it would else keep as long as it lives."""
+    """Delete the events of a topic, which the scheduler would otherwise keep as long as it runs."""
 
-    # Defined here, it goes by value: a scheduler need not have this package.
+    # Defined here so that it is pickled by value: the scheduler may not have this package.
     def forget(dask_scheduler: Any) -> None:
         dask_scheduler._broker.truncate(topic)
 
     try:
         client.run_on_scheduler(forget)
     except Exception as error:  # the scheduler may forbid it
-        logger.warning("the scheduler keeps the events of %s: %s", topic, error)
+        logger.warning("the events of %s could not be deleted from the scheduler: %s", topic, error)
 
 
 def _failure(client: Client, key: str) -> tuple[str, str]:
@@ -274,13 +285,14 @@ def _failure(client: Client, key: str) -> tuple[str, str]:
     if isinstance(error, KilledWorker):
         return (
             "lost",
-            "too many of the workers that ran its driver were lost. With resume=True another job goes on from its snapshots.",
+            "too many of the workers that ran its driver were lost. Another job can continue from its snapshots with "
+            "resume=True.",
         )
     return "failed", f"{type(error).__name__}: {error}"
 
 
 def _tell(watchers: Sequence[Watcher], event: Event) -> bool:
-    """Tell the watchers of an event; return whether one has seen enough."""
+    """Pass an event to the watchers; return whether one of them returned True."""
     progress = Progress(
         **{name: event[name] for name in ("phase", "epoch", "seen", "members", "steps", "evaluations", "measure")},
         delta=np.array([event[event["measure"]]]),

@@ -1,4 +1,4 @@
-"""Readers of what is in memory or lazy: NumPy arrays, CSR matrices, Dask arrays and dataframes."""
+"""Readers of arrays: NumPy arrays, CSR matrices, Dask arrays and dataframes."""
 
 import sys
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from dasksvm.data.ingest.readers.reader import RowRanges
 
 
 def numeric(X: Any) -> Any:
-    """Give rows of a type that is computed with here, half precision as single, truth values as bytes; sparse rows as CSR."""
+    """Convert rows to a supported numeric type: half precision to single, booleans to bytes; sparse rows to CSR."""
     if X.dtype.kind not in "biuf":
-        raise ValueError(f"X must be numeric; its type is {X.dtype}.")
+        raise ValueError(f"X must be numeric, but its type is {X.dtype}.")
     if is_sparse(X):
         X = X.tocsr()
         if not X.has_canonical_format:
@@ -58,19 +58,19 @@ class ArrayReader(RowRanges):
         return self.ranges()
 
     def read(self, piece: tuple[int, int]) -> Part:
-        """Cut a range."""
+        """Return a range of rows."""
         rows = slice(*piece)
         X = numeric(self.X[rows])
         return Part(X, self.labels[rows], None if self.weight is None else self.weight[rows])
 
 
 def no_labels(rows: int) -> NDArray[Any]:
-    """Give what stands for the labels of rows that have none."""
+    """Return placeholder labels for rows without labels."""
     return np.zeros(rows, np.uint8)
 
 
 def columns_of(y: Any, weight: Any, rows: int | None) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
-    """Validate labels and weights that are given as arrays; rows without labels get one that says nothing."""
+    """Validate labels and weights that are given as arrays; rows without labels get placeholders."""
     if y is False and rows is None and weight is not None:
         rows = len(weight)
     labels = no_labels(rows or 0) if y is False else column_or_1d(y.compute() if is_dask(y) else y)
@@ -80,12 +80,12 @@ def columns_of(y: Any, weight: Any, rows: int | None) -> tuple[NDArray[Any], NDA
         return np.asarray(labels), None
     values = np.asarray(weight.compute() if is_dask(weight) else weight).astype(np.float64)
     if values.shape != labels.shape:
-        raise ValueError(f"weight has the shape {values.shape}, expected {labels.shape}.")
+        raise ValueError(f"weight has the shape {values.shape}, but expected {labels.shape}.")
     return np.asarray(labels), values
 
 
 class DaskArrayReader:
-    """Rows of a Dask array; a block is computed when its turn comes near.
+    """Rows of a Dask array; blocks are computed shortly before they are needed.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class DaskArrayReader:
         self._blocks = list(zip(X.to_delayed().ravel(), np.cumsum((0, *X.chunks[0][:-1])), X.chunks[0], strict=True))
 
     def pieces(self) -> Iterator[Any]:
-        """Yield lazy blocks, and where they begin and end."""
+        """Yield lazy blocks and their ranges of rows."""
         for block, start, size in self._blocks:
             if size:
                 yield block, slice(int(start), int(start + size))
@@ -124,18 +124,18 @@ class DaskArrayReader:
 
 
 class FrameReader:
-    """Columns of a Dask dataframe; a partition is computed when its turn comes near.
+    """Columns of a Dask dataframe; partitions are computed shortly before they are needed.
 
     Parameters
     ----------
     X : dask.dataframe.DataFrame
     y, weight : str
-        Columns of the dataframe that are no features; y may be False, the weight None.
+        Columns of the dataframe with labels and weights; y may be False, the weight None.
     """
 
     origin = "dask"
     portable = False
-    # Not known before they are computed: as many buckets as there can be serve any size.
+    # The size is unknown until the partitions are computed; this gives the largest number of buckets, which works for any size.
     bytes = sys.maxsize
 
     def __init__(self, X: Any, y: str | bool, weight: str | None) -> None:
@@ -163,14 +163,14 @@ class FrameReader:
 
 
 def numeric_frame(frame: Any) -> NDArray[Any]:
-    """Give the columns of a pandas dataframe as a matrix; ValueError names one that is no number."""
+    """Return the columns of a pandas dataframe as a matrix; ValueError names a column that is not numeric."""
     columns = []
     for name in frame.columns:
         column = frame[name]
         if column.isna().any():
             raise BadRow(int(np.flatnonzero(column.isna())[0]), str(name), "the value is missing")
         if column.dtype.kind not in "biuf":
-            raise ValueError(f"column {name} is no number but {column.dtype}.")
+            raise ValueError(f"column {name} is not numeric but {column.dtype}.")
         columns.append(
             column.to_numpy(column.dtype.str if isinstance(column.dtype, np.dtype) else column.dtype.numpy_dtype)
         )
@@ -179,4 +179,4 @@ def numeric_frame(frame: Any) -> NDArray[Any]:
 
 def _check_shape(shape: tuple[int, ...]) -> None:
     if 0 in shape:
-        raise ValueError(f"X has {shape[0]} rows and {shape[1]} features: there is nothing to write.")
+        raise ValueError(f"X has {shape[0]} rows and {shape[1]} features, but must have at least one of each.")

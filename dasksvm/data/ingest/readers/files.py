@@ -14,13 +14,13 @@ from dasksvm.data.blocks import Part
 from dasksvm.data.ingest.readers.arrays import ArrayReader, columns_of, no_labels, numeric
 from dasksvm.data.ingest.readers.reader import RowRanges
 
-# What a damaged archive or array file raises.
+# Errors that reading a damaged archive or array file can raise.
 BROKEN = (ValueError, EOFError, zlib.error, zipfile.BadZipFile)
 CSR_KEYS = {"data", "indices", "indptr", "shape"}
 
 
 def _column(given: Any) -> Any:
-    """Read labels or weights that are given as a file: NPY, or text with one value a line."""
+    """Read labels or weights that are given as a file: NPY, or text with one value per line."""
     if not isinstance(given, (str, Path)):
         return given
     if not str(given).endswith(".npy"):
@@ -29,30 +29,28 @@ def _column(given: Any) -> Any:
     try:
         return np.load(given)
     except BROKEN as error:
-        raise ValueError(f"{given} is no whole array file: {error}") from None
+        raise ValueError(f"{given} is not a complete NPY file: {error}") from None
 
 
 def npy_reader(path: str, y: Any, weight: Any) -> ArrayReader:
-    """Make a reader of an array file, which is mapped and not read at once."""
+    """Return a reader of an NPY file, which is memory-mapped."""
     try:
         X = np.load(path, mmap_mode="r")
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is no whole array file: {error}") from None
+        raise ValueError(f"{path} is not a complete NPY file: {error}") from None
     if y is None:
-        raise ValueError(
-            f"{path} has no labels: they are an array or a file of their own, or there are none (y=False)."
-        )
+        raise ValueError(f"{path} has no labels: pass y as an array or a file, or y=False if there are none.")
     return ArrayReader(X, _column(y), _column(weight), path)
 
 
 class NpzReader(RowRanges):
-    """Arrays of a zip archive, read as streams: a matrix, or the arrays of a CSR matrix, and labels.
+    """Arrays of a zip archive, read as streams: a matrix, or the arrays of a CSR matrix, and the labels.
 
     Parameters
     ----------
     path : str
     y, weight : array of shape (n,), name of an array in the archive, or path of a file
-        y is "y" if not given, and may be False.
+        If y is None it is "y"; it may be False.
     """
 
     names: list[str] | None = None
@@ -64,10 +62,10 @@ class NpzReader(RowRanges):
             with np.load(path) as archive:
                 keys = set(archive.files)
                 if "format" in keys and archive["format"].item() not in (b"csr", "csr"):
-                    raise ValueError(f"its matrix is {archive['format'].item().decode()}, not CSR")
+                    raise ValueError(f"its matrix has the format {archive['format'].item().decode()}, not csr")
                 self.sparse = keys >= CSR_KEYS
                 if not self.sparse and "X" not in keys:
-                    raise ValueError(f"it has the arrays {', '.join(sorted(keys))}, but no X and no CSR matrix")
+                    raise ValueError(f"it has the arrays {', '.join(sorted(keys))}, but neither X nor a CSR matrix")
                 y = "y" if y is None else y
                 if isinstance(y, str) and y not in keys and not Path(y).exists():
                     raise ValueError(f"it has the arrays {', '.join(sorted(keys))}, but no {y!r} of labels")
@@ -93,11 +91,11 @@ class NpzReader(RowRanges):
             stored = int(self._indptr[-1]) if self.sparse else int(np.prod(shape))
             size = stored * (member.dtype.itemsize + (4 if self.sparse else 0))
         if len(shape) != 2 or 0 in shape:
-            raise ValueError(f"X has the shape {shape}: there is nothing to write.")
+            raise ValueError(f"X must be a matrix with at least one row and one feature; it has the shape {shape}")
         return shape, size
 
     def pieces(self) -> Iterator[Part]:
-        """Yield the parts themselves: a stream is read in one place."""
+        """Yield the parts themselves, as streams can only be read one after the other."""
         names = ["data", "indices"] if self.sparse else ["X"]
         try:
             with zipfile.ZipFile(self.path) as archive:
@@ -114,11 +112,11 @@ class NpzReader(RowRanges):
         ends = self._indptr[start : stop + 1]
         data, indices = (member.take(int(ends[-1] - ends[0])) for member in members)
         matrix = sp.csr_matrix((data, indices, ends - ends[0]), shape=(stop - start, self.shape[1]))
-        matrix.check_format(full_check=True)  # else what sums up entries reads where they point
+        matrix.check_format(full_check=True)  # SciPy's compiled code uses the indices without checks
         return numeric(matrix)
 
     def read(self, piece: Part) -> Part:
-        """Give the part."""
+        """Return the part."""
         return piece
 
 

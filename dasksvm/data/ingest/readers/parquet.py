@@ -14,14 +14,15 @@ from dasksvm.data.ingest.readers.text import LABELS
 
 
 class ParquetReader:
-    """Rows of a Parquet file, or of the files of a folder; the features are columns, or one column of lists.
+    """Rows of a Parquet file, or of all Parquet files in a folder; the features are columns, or one column of lists.
 
     Parameters
     ----------
     path : str
     label : str, optional
-        A column; the one called label, target, class or y if not given; False: there is none.
+        Name of a column. If not given, it is the one called label, target, class or y. False means that there are no labels.
     weight : str, optional
+        Name of a column.
     """
 
     portable = False
@@ -31,13 +32,13 @@ class ParquetReader:
         self.path = self.origin = path
         found = sorted(str(file) for file in Path(path).glob("*.parquet")) if Path(path).is_dir() else [path]
         if not found:
-            raise ValueError(f"{path} has no Parquet files.")
+            raise ValueError(f"{path} contains no .parquet files.")
         self._files = [(name, _opened(name)) for name in found]
         schema = self._files[0][1].schema_arrow
         columns = list(schema.names)
         usual = [name for name in columns if name.lower() in LABELS]
         if label is None and len(usual) != 1:
-            raise ValueError(f"{path}: which column is the label? There are {', '.join(columns)}.")
+            raise ValueError(f"{path}: set y (--label) to the column that has the labels; it has {', '.join(columns)}.")
         self.label, self.weight = usual[0] if label is None else label, weight
         for column in (self.label, self.weight):
             if isinstance(column, str) and column not in columns:
@@ -60,16 +61,16 @@ class ParquetReader:
         return 0 if first is None or first.num_rows == 0 else len(first.column(0)[0].as_py() or ())
 
     def pieces(self) -> Iterator[Any]:
-        """Yield some rows at a time, as they are decoded."""
-        wanted = [*self.columns, *(column for column in (self.label, self.weight) if isinstance(column, str))]
+        """Yield batches of decoded rows."""
+        needed = [*self.columns, *(column for column in (self.label, self.weight) if isinstance(column, str))]
         for name, file in self._files:
-            absent = [column for column in wanted if column not in file.schema_arrow.names]
+            absent = [column for column in needed if column not in file.schema_arrow.names]
             if absent:
                 raise ValueError(f"{name} has no column {absent[0]!r}.")
-            yield from file.iter_batches(batch_size=self._step, columns=wanted)
+            yield from file.iter_batches(batch_size=self._step, columns=needed)
 
     def read(self, piece: Any) -> Part:
-        """Make a matrix of some rows."""
+        """Convert a batch of rows."""
         for column, values in zip(piece.schema.names, piece.columns, strict=True):
             if values.null_count:
                 row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
@@ -108,11 +109,11 @@ def _opened(name: str) -> Any:
     try:
         return pq.ParquetFile(name)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{name} is no whole Parquet file: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{name} is not a complete Parquet file: {str(error).splitlines()[0]}") from None
 
 
 def _kinds(path: str, schema: Any, columns: list[str]) -> tuple[np.dtype[Any], bool]:
-    """Give the common type of the features, and whether they are one column of lists."""
+    """Return the common type of the features, and whether they are one column of lists."""
     import pyarrow.types as kinds
 
     absent = [name for name in columns if name not in schema.names]
@@ -124,6 +125,6 @@ def _kinds(path: str, schema: Any, columns: list[str]) -> tuple[np.dtype[Any], b
     inner = [kind.value_type if nested else kind for kind in types]
     for name, kind in zip(columns, inner, strict=True):
         if not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
-            raise ValueError(f"{path}: column {name} is no number but {kind}.")
+            raise ValueError(f"{path}: column {name} is not numeric but {kind}.")
     dtypes = [np.dtype(kind.to_pandas_dtype()) for kind in inner]
     return (np.result_type(*dtypes) if dtypes else np.dtype(np.float32)), nested

@@ -1,4 +1,4 @@
-"""Text to numbers: lines of CSV and of svmlight, compiled, with the place of what cannot be read."""
+"""Compiled parsers for lines of CSV and svmlight, which report the position of what they cannot read."""
 
 from typing import Any
 
@@ -9,21 +9,21 @@ from dasksvm.solver.jit import njit
 
 NEWLINE, RETURN, SPACE, TAB, QUOTE, COLON, HASH = 10, 13, 32, 9, 34, 58, 35
 ZERO, NINE, POINT, PLUS, MINUS, SMALL_E, LARGE_E = 48, 57, 46, 43, 45, 101, 69
-# What a column of a CSV file is, where it is no feature.
+# Roles of the columns of a CSV file that are not features.
 LABEL, WEIGHT = -1, -2
-# Why a line cannot be read; and the fields of `bad`.
+# Reasons why a line cannot be read; then the fields of `bad`.
 FINE, NOT_A_NUMBER, MISSING, NOT_FINITE, RAGGED, NO_PAIR, INDEX_LOW, INDEX_ORDER, INDEX_HIGH = range(9)
 CODE, ROW, LINE, COLUMN, START, STOP = range(6)
-# Beyond so many digits a mantissa does not fit 64 bits; powers of ten up to 22 are exact.
+# A mantissa with more digits does not fit into 64 bits; powers of ten up to 22 are exact.
 DIGITS = 18
-# Indices are stored in 32 bits.
+# Largest index, as indices are stored in 32 bits.
 LARGEST = (1 << 31) - 1
 POWERS = 10.0 ** np.arange(23)
 
 
 @njit()
 def parse_number(text: Any, at: int, stop: int) -> tuple[float, int]:  # pragma: no cover
-    """Read a decimal number that fills text[at:stop]: its value, to an ulp or two, and FINE or what is wrong."""
+    """Parse text[at:stop] as a decimal number; return its value, exact to an ulp or two, and FINE or what is wrong."""
     while at < stop and (text[at] == SPACE or text[at] == TAB):
         at += 1
     while stop > at and (text[stop - 1] == SPACE or text[stop - 1] == TAB or text[stop - 1] == RETURN):
@@ -82,7 +82,7 @@ def parse_number(text: Any, at: int, stop: int) -> tuple[float, int]:  # pragma:
 
 @njit()
 def _not_finite(text: Any, at: int, stop: int) -> bool:  # pragma: no cover
-    """Tell whether it is some spelling of nan or inf."""
+    """Return whether text[at:stop] is some spelling of nan or inf."""
     if stop - at < 3:
         return False
     a, b, c = text[at] | 32, text[at + 1] | 32, text[at + 2] | 32
@@ -91,7 +91,7 @@ def _not_finite(text: Any, at: int, stop: int) -> bool:  # pragma: no cover
 
 @njit()
 def count(text: Any, byte: int) -> int:  # pragma: no cover
-    """Count a byte."""
+    """Count how often a byte occurs."""
     total = 0
     for c in text:
         total += c == byte
@@ -106,7 +106,7 @@ def _fail(bad: Any, code: int, row: int, line: int, column: int, start: int, sto
 
 @njit()
 def _end_of_field(text: Any, at: int, end: int, delimiter: int) -> int:  # pragma: no cover
-    """Find where a field that begins at `at` ends: at a delimiter outside quotes, or at the end of the line."""
+    """Return where the field that begins at `at` ends: at a delimiter outside quotes, or at the end of the line."""
     if at < end and text[at] == QUOTE:
         at += 1
         while at < end and not (text[at] == QUOTE and (at + 1 == end or text[at + 1] != QUOTE)):
@@ -134,9 +134,9 @@ def _blank(text: Any, at: int, end: int) -> bool:  # pragma: no cover
 def parse_csv(
     text: Any, delimiter: int, roles: Any, X: Any, spans: Any, weight: Any, bad: Any
 ) -> tuple[int, int]:  # pragma: no cover
-    """Fill X (rows × features), the spans of the labels and the weights; return rows and lines.
+    """Fill X (rows × features), the spans of the labels and the weights; return the numbers of rows and lines.
 
-    `roles` says of each column which feature it is, or LABEL or WEIGHT.
+    `roles` has the number of the feature of each column, or LABEL or WEIGHT.
     """
     at, row, line = 0, 0, 0
     while at < len(text):
@@ -178,9 +178,9 @@ def parse_csv(
 def parse_svmlight(
     text: Any, first: int, width: int, data: Any, indices: Any, indptr: Any, spans: Any, bad: Any
 ) -> tuple[int, int]:  # pragma: no cover
-    """Fill CSR rows from `label index:value ...` lines and the spans of the labels; return rows and lines.
+    """Fill CSR rows and the spans of the labels from `label index:value ...` lines; return the numbers of rows and lines.
 
-    `first` is the smallest index, 0 or 1; `width` the number of features, 0 where any index will do.
+    `first` is the smallest index, 0 or 1; `width` is the number of features, or 0 if it is not limited.
     """
     at, row, line, filled = 0, 0, 0, 0
     while at < len(text):
@@ -252,7 +252,7 @@ def _below_first_line(text: Any) -> tuple[int, int]:  # pragma: no cover
 
 
 def below_first_line(text: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], int]:
-    """Give what is below the first line that is not blank, and how many lines that leaves out."""
+    """Return the text below the first line that is not blank, and the number of lines above it."""
     at, lines = _below_first_line(text)
     return text[at:], lines
 
@@ -266,7 +266,7 @@ def _copy_spans(text: Any, spans: Any, out: Any) -> None:  # pragma: no cover
 
 
 def tokens(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> NDArray[np.bytes_]:
-    """Cut the spans out of a text."""
+    """Return the parts of a text that the spans delimit."""
     longest = max(int(np.max(spans[:, 1] - spans[:, 0], initial=0)), 1)
     out = np.zeros((len(spans), longest), np.uint8)
     _copy_spans(text, spans, out)

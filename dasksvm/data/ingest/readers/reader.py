@@ -1,29 +1,29 @@
-"""What every reader is."""
+"""The interface of readers."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from dasksvm.data.blocks import Part
 
-# Bytes of a piece, as it is read.
+# Size of a piece in bytes.
 PIECE_BYTES = 16 << 20
 
 
 class Reader(Protocol):
-    """Rows of a source, in pieces that can be read side by side.
+    """Rows of a source, in pieces that can be read in parallel.
 
     Attributes
     ----------
     origin : str
-        What the source is called.
+        Name of the source.
     bytes : int
-        About what all rows take in memory.
+        Approximate size of all rows in memory.
     width : int or None
-        Number of features, where it is known before the rows are read.
+        Number of features, if it is known before the rows are read.
     names : list of str, or None
-        Of the features.
+        Names of the features.
     count : int or None
-        Number of pieces, where it is known.
+        Number of pieces, if it is known.
     portable : bool
         Whether other processes can read the pieces too.
     """
@@ -47,23 +47,23 @@ class Reader(Protocol):
     def names(self) -> list[str] | None: ...  # noqa: D102
 
     def pieces(self) -> Iterable[Any]:
-        """Yield the pieces in order: small descriptions of what to read, wherever that can be."""
+        """Yield the pieces in order: small descriptions of what to read, if possible."""
         ...
 
     def read(self, piece: Any) -> Part:
-        """Read a piece; BadRow names a row that cannot be used."""
+        """Read a piece; BadRow reports a row that cannot be used."""
         ...
 
 
 class RowRanges:
-    """Pieces of sources whose rows can be cut anywhere: ranges of about `PIECE_BYTES`."""
+    """Pieces of sources that can be divided between any two rows: ranges of about `PIECE_BYTES`."""
 
     bytes: int
     shape: tuple[int, ...]
 
     @property
     def step(self) -> int:
-        """Rows of a piece."""
+        """Number of rows of a piece."""
         return max(PIECE_BYTES * self.shape[0] // max(self.bytes, 1), 1)
 
     @property

@@ -1,4 +1,4 @@
-"""Which reader reads what."""
+"""Chooses the reader for an array, a dataframe or a file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from dasksvm.data.ingest.readers.text import CsvReader, SvmlightReader
 from dasksvm.data.paths import local
 
 FORMATS = ("csv", "svmlight", "npy", "npz", "parquet", "anndata")
-# Formats whose labels and weights are arrays, and not columns that have a name.
+# Formats whose labels and weights are arrays, and not named columns.
 ARRAYS = ("npy", "npz")
 SUFFIXES = {
     ".csv": "csv",
@@ -36,7 +36,7 @@ SUFFIXES = {
 
 @dataclass(frozen=True)
 class Reading:
-    """How a file is read, where its name and its content do not tell (see `Dataset.create`)."""
+    """Options for reading a file that do not follow from its name or content (see `Dataset.create`)."""
 
     format: str | None = None
     header: bool | None = None
@@ -46,7 +46,7 @@ class Reading:
 
 
 def reader_of(X: Any, y: Any, weight: Any, how: Reading) -> Reader:
-    """Choose the reader of an array, a dataframe or a file."""
+    """Return the reader for an array, a dataframe or a file."""
     if isinstance(X, (str, Path)):
         return _file_reader(X, y, weight, how)
     if is_dask(X):
@@ -55,8 +55,8 @@ def reader_of(X: Any, y: Any, weight: Any, how: Reading) -> Reader:
         if isinstance(y, str) or y is False:
             return FrameReader(X, y, weight)
         raise ValueError(
-            "X must be an array where y is one; of a dataframe y is a column's name or False, or X its "
-            "to_dask_array(lengths=True)."
+            "for a Dask dataframe X, y must be the name of a column or False; to pass y as an array, use "
+            "X.to_dask_array(lengths=True)."
         )
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
     if names is not None and hasattr(X, "isna"):
@@ -77,7 +77,7 @@ def _file_reader(source: str | Path, y: Any, weight: Any, how: Reading) -> Reade
     if kind not in ARRAYS:
         for name, given in (("y", y), ("weight", weight)):
             if not isinstance(given, str | None) and not (name == "y" and given is False):
-                raise ValueError(f"{name} must name a column of {path} as text, or be None.")
+                raise ValueError(f"{name} must be the name of a column of {path}, or None.")
     match kind:
         case "npy":
             return npy_reader(path, y, weight)
@@ -91,7 +91,7 @@ def _file_reader(source: str | Path, y: Any, weight: Any, how: Reading) -> Reade
             return AnnDataReader(path, y, weight)
         case "svmlight":
             if isinstance(y, str) or weight is not None:
-                raise ValueError(f"y and weight must be None: {path} has its labels at the beginning of its lines.")
+                raise ValueError(f"y and weight must be None: in {path} each line begins with its label.")
             return SvmlightReader(path, y is None, how.features, how.zero_based, how.dtype)
         case _:
             raise ValueError(f"{path}: the format {kind!r} has no reader.")
@@ -103,5 +103,5 @@ def _format_of(path: str) -> str:
         name = name.removesuffix(end)
     kind = SUFFIXES.get(Path(name).suffix.lower())
     if kind is None:
-        raise ValueError(f"{path}: the name does not tell the format; it is one of {', '.join(FORMATS)}.")
+        raise ValueError(f"{path}: the name does not show the format; set format to one of {', '.join(FORMATS)}.")
     return kind

@@ -1,4 +1,4 @@
-"""Readers of text: CSV and svmlight, also compressed, a few megabytes of whole lines at a time."""
+"""Readers of text files, CSV and svmlight, also compressed; they read some megabytes of whole lines at a time."""
 
 import bz2
 import codecs
@@ -20,22 +20,22 @@ from dasksvm.data.ingest.readers.arrays import no_labels
 from dasksvm.data.ingest.readers.reader import PIECE_BYTES
 
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
-# What text may shrink to, or grow from: a guess that decides the number of buckets of a shuffle.
+# Assumed ratio of compression, from which the number of buckets of a shuffle follows.
 COMPRESSED = 8
 LABELS = ("label", "target", "class", "y")
 REASONS = {
-    parsing.NOT_A_NUMBER: "{!r} is no number",
+    parsing.NOT_A_NUMBER: "{!r} is not a number",
     parsing.MISSING: "the value is missing",
     parsing.NOT_FINITE: "the value is {!r}",
-    parsing.NO_PAIR: "{!r} is no index:value pair",
+    parsing.NO_PAIR: "{!r} is not an index:value pair",
     parsing.INDEX_LOW: "{!r}: indices begin with 1, unless zero_based is set",
     parsing.INDEX_ORDER: "{!r}: indices must increase",
-    parsing.INDEX_HIGH: "{!r} is beyond the number of features",
+    parsing.INDEX_HIGH: "the index of {!r} exceeds the number of features",
 }
 
 
 class _Text:
-    """A text file in pieces of whole lines: ranges of bytes, or where it is compressed the bytes themselves."""
+    """A text file in pieces of whole lines: ranges of bytes, or the bytes themselves if the file is compressed."""
 
     def __init__(self, path: str) -> None:
         self.path = self.origin = path
@@ -48,7 +48,7 @@ class _Text:
         self.bytes = size * (1 if self._opener is None else COMPRESSED)
 
     def open(self) -> IO[bytes]:
-        """Open the text."""
+        """Open the file, decompressing it if necessary."""
         return open(self.path, "rb") if self._opener is None else self._opener(self.path, "rb")
 
     def first_lines(self) -> list[bytes]:
@@ -60,7 +60,7 @@ class _Text:
         return lines
 
     def pieces(self) -> Iterator[Any]:
-        """Yield pieces, the first one marked; a line belongs to the piece in which it begins."""
+        """Yield (whether it is the first, piece); a line belongs to the piece in which it begins."""
         if self._opener is None:
             size = os.path.getsize(self.path)
             for at in range(0, size, PIECE_BYTES):
@@ -79,7 +79,7 @@ class _Text:
                 yield first, rest
 
     def text(self, piece: Any) -> NDArray[np.uint8]:
-        """Read a piece."""
+        """Read the text of a piece."""
         first, what = piece
         found = what if isinstance(what, bytes) else self._range(first, *what)
         return np.frombuffer(found.removeprefix(codecs.BOM_UTF8) if first else found, np.uint8)
@@ -101,7 +101,7 @@ def _read(path: str, file: IO[bytes], count: int) -> bytes:
 
 
 def _attempt(path: str, read: Any) -> bytes:
-    """Read from a compressed file that may be damaged."""
+    """Call a function that reads from a file, which may be compressed and damaged."""
     try:
         found: bytes = read()
         return found
@@ -110,7 +110,7 @@ def _attempt(path: str, read: Any) -> bytes:
 
 
 def _refuse(text: NDArray[np.uint8], bad: NDArray[np.int64], column: int | str | None, width: int, above: int) -> None:
-    """Raise BadRow for what a parser could not read, so many lines below the beginning of the text."""
+    """Raise BadRow for a line that a parser could not read; `above` lines of the piece were skipped."""
     code, row, line, found, start, stop = (int(value) for value in bad)
     if code == parsing.RAGGED:
         raise BadRow(row, None, f"the line has {found} columns, expected {width}", above + line)
@@ -126,10 +126,11 @@ class CsvReader(_Text):
     path : str
         Also of a .gz or .bz2 file.
     label, weight : str, optional
-        Columns by name or number, -1 being the last. A label column that is not given is one called label, target, class or y,
-        else the last; False: there is none.
+        Columns by name or number; -1 is the last. If no label column is given, it is the one called label, target, class or y,
+        or else the last. False means that there are no labels.
     header : bool, optional
-        Whether the first line has names; None: if it names a label, or has no number where the next line has one.
+        Whether the first line has names. If None, it has if one of them is the usual name of a label, if the next line has a
+        number where the first has none, or if the first line has no numbers at all.
     dtype : str
     """
 
@@ -158,7 +159,7 @@ class CsvReader(_Text):
             self.roles[self._column(columns, weight)] = parsing.WEIGHT
         features = np.flatnonzero(self.roles == 0)
         if len(features) == 0:
-            raise ValueError(f"{path} has {len(columns)} columns: none is left for features.")
+            raise ValueError(f"{path} has {len(columns)} columns, none of which is left for features.")
         self.roles[features] = np.arange(len(features))
         self.width: int | None = len(features)
         self.names = [columns[at] for at in features] if header else None
@@ -173,7 +174,7 @@ class CsvReader(_Text):
         raise ValueError(f"{self.path} has no column {name!r}; it has {', '.join(columns)}.")
 
     def read(self, piece: Any) -> Part:
-        """Parse some lines, the header left out."""
+        """Parse a piece, skipping the header."""
         text, above = self.text(piece), 0
         if self._header and piece[0]:
             text, above = parsing.below_first_line(text)
@@ -215,18 +216,18 @@ def _usual_label(columns: list[str], header: bool) -> int:
 
 
 class SvmlightReader(_Text):
-    """Lines of `label index:value ...`; qid and comments are passed over.
+    """Lines of `label index:value ...`; qid and comments are ignored.
 
     Parameters
     ----------
     path : str
         Also of a .gz or .bz2 file.
     labelled : bool
-        Whether what stands at the beginning of the lines are labels.
+        Whether the lines begin with labels; if not, the first field is ignored.
     features : int, optional
         Number of features; the largest index if not given.
     zero_based : bool
-        Whether the smallest index is 0, not 1.
+        Whether indices begin with 0, not 1.
     dtype : str
     """
 
@@ -240,7 +241,7 @@ class SvmlightReader(_Text):
         self.dtype = np.dtype(dtype)
 
     def read(self, piece: Any) -> Part:
-        """Parse some lines."""
+        """Parse a piece."""
         text = self.text(piece)
         lines, pairs = (parsing.count(text, byte) + 1 for byte in (parsing.NEWLINE, parsing.COLON))
         data, indices = np.empty(pairs, self.dtype), np.empty(pairs, np.int32)
@@ -259,7 +260,8 @@ class SvmlightReader(_Text):
         return Part(X, labels if self._labelled else no_labels(rows), None, lines)
 
     def _check_beginnings(self, first: NDArray[Any]) -> None:
-        """Refuse lines that begin with a pair: the first field is passed over, so it must not be a value."""
+        """Refuse lines that begin with an index:value pair: the first field is ignored, so it must not be a value."""
         pairs = np.flatnonzero(np.char.find(first, b":") >= 0)
         if len(pairs):
-            raise BadRow(int(pairs[0]), None, f"{first[pairs[0]].decode()!r} is where a label should be: put 0 there")
+            reason = f"{first[pairs[0]].decode()!r} stands where a label is expected: begin lines without labels with 0"
+            raise BadRow(int(pairs[0]), None, reason)
