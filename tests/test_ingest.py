@@ -509,7 +509,7 @@ def test_ingest_and_info_tell(tmp_path, table):
     model = LaSVC(C=2, gamma=0.1, random_state=0).fit(path)
     model.model_.save(tmp_path / "model")
     told = run(main, ["info", str(tmp_path / "model")]).output
-    for part in ("rbf gamma=0.1", f"{model.n_support_.sum()} of 5 features", "no, yes", "affine"):
+    for part in ("rbf gamma=0.1", f"{model.n_support_.sum()} with 5 features", "no, yes", "affine"):
         assert part in told
 
 

@@ -233,7 +233,7 @@ def test_snapshots_of_an_older_version_are_refused(data, tmp_path, monkeypatch):
     with monkeypatch.context() as older:
         older.setattr("dasksvm.training.snapshots.VERSION", 1)
         interrupted(data, tmp_path)
-    with pytest.raises(ValueError, match="it has version 1 of the format, this is 2"):
+    with pytest.raises(ValueError, match="it has version 1 of the format, and this version of dasksvm reads 2"):
         train(data, solver(), checkpoint=tmp_path, resume=True)
 
 

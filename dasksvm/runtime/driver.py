@@ -16,18 +16,18 @@ from distributed import Client, Security
 from distributed.client import ClosedClientError
 from distributed.comm import connect
 
-from dasksvm.training.callbacks import Watcher
 from dasksvm.data.sources import Examples
-from dasksvm.training.local_executor import Looks
-from dasksvm.runtime.run_hooks import attendant
 from dasksvm.runtime.cluster import SchedulerLost, SchedulerSilent, WorkersLost, local_cluster
-from dasksvm.runtime.worker_health import TileWorkers
 from dasksvm.runtime.coordinator_client import Arriving, CoordinatorLost, Line, Silent
 from dasksvm.runtime.placement import place
 from dasksvm.runtime.protocol import Begun, Report, Turn
-from dasksvm.training.snapshots import Checkpoint, Memo
+from dasksvm.runtime.run_hooks import attendant
+from dasksvm.runtime.worker_health import TileWorkers
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learner import Learner
+from dasksvm.training.callbacks import Watcher
+from dasksvm.training.local_executor import Looks
+from dasksvm.training.snapshots import Checkpoint, Memo
 from dasksvm.training.timings import Timings
 
 logger = logging.getLogger("dasksvm")

@@ -12,8 +12,8 @@ from typing import Any
 
 from distributed import Client, get_client, get_worker, secede
 
-from dasksvm.runtime.run_hooks import Attendant, attendant
 from dasksvm.runtime.cluster import ask_scheduler
+from dasksvm.runtime.run_hooks import Attendant, attendant
 from dasksvm.solver.messages import Progress
 
 logger = logging.getLogger("dasksvm")
