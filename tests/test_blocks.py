@@ -19,7 +19,7 @@ from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.state.expansion import SEEDS
 from tests.clusters import cluster, digest, noisy
-from tests.helpers import Rows, blobs, coefficients, decomposing, kernel_matrix, run, solve_qp
+from tests.helpers import Rows, blobs, coefficients, decomposing, exact_dual, kernel_matrix, run
 from tests.test_learner import drive
 
 KERNEL = Kernel("rbf", 0.5)
@@ -82,7 +82,7 @@ def test_dual_is_that_of_a_general_optimiser(seed):
     rows = Rows(X, y, rng.choice([0.3, 1.0, 5.0], n))
     K = gram(rows, kernel)
     alpha = coefficients(run(learner_for(rows, kernel, tau=1e-7), rows), n)
-    assert alpha @ y - 0.5 * alpha @ K @ alpha == pytest.approx(solve_qp(K, y, rows.bound), rel=1e-6, abs=1e-6)
+    assert alpha @ y - 0.5 * alpha @ K @ alpha == pytest.approx(exact_dual(K, y, rows.bound), rel=1e-6, abs=1e-6)
     assert violation(K, rows, alpha) <= 2e-7
 
 

@@ -24,7 +24,7 @@ from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import RowsPlan
 from dasksvm.solver.state import row_cache
 from tests.clusters import digest
-from tests.helpers import Rows, blobs, coefficients, decomposing, kernel_matrix, run
+from tests.helpers import Rows, blobs, coefficients, decomposing, dual_of, exact_dual, kernel_matrix, run, violation_of
 
 NEVER = 1 << 60
 RBF = Kernel("rbf", 0.3)
@@ -49,48 +49,6 @@ def solved(X, y, C, selection="hmg", *, kernel=RBF, **options):
 
 def matrix(kernel, X):
     return kernel_matrix(kernel.name, X, X, kernel.gamma, kernel.coef0, kernel.degree)
-
-
-def dual_of(K, y, alpha):
-    return alpha @ y - 0.5 * alpha @ K @ alpha
-
-
-def violation_of(K, y, C, alpha):
-    g = y - K @ alpha
-    return np.max(g[alpha < np.maximum(0, C * y)]) - np.min(g[alpha > np.minimum(0, C * y)])
-
-
-def exact_dual(K, y, C):
-    """The optimum: an active set is refined with a linear solver until every condition of optimality holds to rounding."""
-    lower, upper = np.minimum(0, C * y), np.maximum(0, C * y)
-    K = K + 1e-13 * np.trace(K) / len(K) * np.eye(len(K))
-    alpha = np.zeros(len(y))
-    for _ in range(20000):
-        g = y - K @ alpha
-        up, down = np.flatnonzero(alpha < upper), np.flatnonzero(alpha > lower)
-        i, j = up[np.argmax(g[up])], down[np.argmin(g[down])]
-        if g[i] - g[j] <= 1e-9:
-            break
-        # A Newton step among the free ones and the worst pair, as far as the box lets it.
-        free = np.flatnonzero((alpha > lower) & (alpha < upper) | np.isin(np.arange(len(y)), (i, j)))
-        size = len(free)
-        system = np.block([[K[np.ix_(free, free)], np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]])
-        step = np.linalg.lstsq(system, np.append(g[free], 0.0), rcond=1e-13)[0][:size]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            room = np.where(step > 0, (upper[free] - alpha[free]) / step, (lower[free] - alpha[free]) / step)
-        room[step == 0] = np.inf
-        length = min(1.0, room.min())
-        if length * (step @ g[free]) <= 1e-14:
-            free, size = np.array([i, j]), 2
-            curvature = max(K[i, i] + K[j, j] - 2 * K[i, j], 1e-12)
-            step, length = (
-                np.array([1.0, -1.0]),
-                min((g[i] - g[j]) / curvature, upper[i] - alpha[i], alpha[j] - lower[j]),
-            )
-        alpha[free] = np.clip(alpha[free] + length * step, lower[free], upper[free])
-    assert violation_of(K, y, C, alpha) <= 1e-7
-    assert abs(alpha.sum()) <= 1e-9
-    return dual_of(K, y, alpha)
 
 
 def small_problem(seed):
