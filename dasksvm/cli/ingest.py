@@ -7,10 +7,8 @@ import click
 
 from dasksvm.cli.options import LocalPath, as_json, cluster_options, connected, seed_option
 from dasksvm.cli.output import Bars, data_facts, echo_json, tell_data
-
-# As `dasksvm.data.ingest.readers` and `dasksvm.data.statistics` have them, which are slow to load.
-FORMATS = ("csv", "svmlight", "npy", "npz", "parquet", "anndata")
-SCALES = ("none", "minmax", "standard")
+from dasksvm.data.ingest.readers.formats import FORMATS
+from dasksvm.data.scales import SCALES
 
 
 @click.command()
@@ -19,7 +17,7 @@ SCALES = ("none", "minmax", "standard")
 @click.option("--label", help="Column of the labels, by name or number; of NPY the file, of NPZ the array.")
 @click.option("--no-label", is_flag=True, help="The rows have no labels: DATA is a pool for `dasksvm label`.")
 @click.option("--weight", help="Column of the weights, in the same way.")
-@click.option("--format", type=click.Choice(FORMATS), help="Where the name of SOURCE does not tell.")
+@click.option("--format", type=click.Choice(list(FORMATS)), help="Where the name of SOURCE does not tell.")
 @click.option(
     "--header/--no-header", default=None, help="Whether the first line of a CSV file has names; else guessed."
 )
@@ -29,7 +27,9 @@ SCALES = ("none", "minmax", "standard")
     "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Of text."
 )
 @click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Bring the rows into random order.")
-@click.option("--scale", type=click.Choice(SCALES), default="none", show_default=True, help="What training applies.")
+@click.option(
+    "--scale", type=click.Choice(list(SCALES)), default="none", show_default=True, help="What training applies."
+)
 @click.option("--chunk-rows", type=click.IntRange(1), help="Rows of a chunk; else by bytes.")
 @seed_option("Decides the order.")
 @cluster_options

@@ -8,6 +8,8 @@ from typing import Any
 import click
 
 from dasksvm.cli.options import Command, NumberOr, Seconds, seed_option
+from dasksvm.solver.engine.criteria import CRITERIA
+from dasksvm.solver.kernels.registry import KERNELS
 
 SOLVERS = {
     "lasvc": "LaSVC",
@@ -16,21 +18,21 @@ SOLVERS = {
     "smosvc": "SMOSVC",
     "multiclasssvc": "MulticlassSVC",
 }
-# As `kernels.kernel` and `engine.selection` have them, which are slow to load; LIBSVM numbers kernels so.
-KERNELS = ("linear", "poly", "rbf", "sigmoid")
-CRITERIA = ("random", "gradient", "active", "autoactive")
 
 
 class KernelName(click.Choice):  # type: ignore[type-arg, unused-ignore]
     """A kernel, by name or by LIBSVM's number."""
 
     def __init__(self) -> None:
-        super().__init__(KERNELS)
+        super().__init__(list(KERNELS))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Read a value."""
-        numbers = {str(number): name for number, name in enumerate(KERNELS)}
-        return super().convert(numbers.get(value, value), param, ctx)
+        if isinstance(value, str) and value.isdigit():
+            # Only numbers need the kernels themselves, which are slow to load.
+            numbers = {str(formula.libsvm.number): name for name, formula in KERNELS.items() if formula.libsvm}
+            value = numbers.get(value, value)
+        return super().convert(value, param, ctx)
 
 
 # By the estimators' parameter. None has a default: what is not given is the estimator's, and not every solver has all.
@@ -43,7 +45,7 @@ OPTIONS = {
     "tol": click.option("-e", "--tol", type=float, help="Violations below this are left alone.  [default: 0.001]"),
     "epochs": click.option("--epochs", type=NumberOr(int, "converged"), help="Passes over the data.  [default: 1]"),
     "selection": click.option(
-        "--selection", type=click.Choice(CRITERIA), help="Which example is next.  [default: random]"
+        "--selection", type=click.Choice(list(CRITERIA)), help="Which example is next.  [default: random]"
     ),
     "candidates": click.option("--candidates", type=int, help="Examples one is chosen from.  [default: 50]"),
     "max_examples": click.option("--max-examples", type=int, help="Examples after which to end with what there is."),

@@ -141,7 +141,8 @@ class Dataset:
             `header`: whether a CSV file has one; `features`: number of features of an svmlight file; `zero_based`: whether its
             indices begin with 0; `dtype`: what text becomes.
         """
-        from dasksvm.data.ingest.readers import Reading, reader_of
+        from dasksvm.data.ingest.readers.reader import Reading
+        from dasksvm.data.ingest.readers.registry import reader_of
         from dasksvm.data.ingest.writer import Writing, write
 
         seed = int(check_random_state(random_state).randint(1 << 31)) if shuffle else 0

@@ -1,6 +1,6 @@
 """What one pass over the rows tells of each feature, and the affine maps that follow from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dasksvm.data.blocks import BadRow
 from dasksvm.data.chunked import is_sparse
+from dasksvm.data.scales import SCALES
 from dasksvm.solver.jit import njit
 
 # A feature stands out when its range and its deviation are so many times the median ones, or those so many times its own. Ranges
@@ -18,7 +19,6 @@ WIDE, NARROW = 100.0, 1000.0
 LEAST_ROWS, NAMED = 10, 5
 # Rows whose mean is subtracted before squares are summed.
 SHIFT_ROWS = 100
-SCALES = ("none", "minmax", "standard")
 
 
 @dataclass(frozen=True)
@@ -98,15 +98,10 @@ class FeatureStatistics:
 
         Sparse rows cannot be shifted: a map that would is refused.
         """
-        match scale:
-            case "none":
-                return None
-            case "minmax":
-                offset, width = self.minimum, self.maximum - self.minimum
-            case "standard":
-                offset, width = self.mean, np.sqrt(self.variance)
-            case _:
-                raise ValueError(f"unknown scale {scale!r}: it must be one of {', '.join(SCALES)}.")
+        found = SCALES.find(scale)(self)
+        if found is None:
+            return None
+        offset, width = found
         if sparse and np.any(offset != 0.0):
             column = int(np.flatnonzero(offset)[0])
             raise ValueError(
@@ -118,6 +113,24 @@ class FeatureStatistics:
     def spread(self, *, sparse: bool) -> "Spread":
         """Tell how the values lie."""
         return Spread(self.count, self.minimum, self.maximum, self.variance, sparse)
+
+
+# Gives what is subtracted from each feature and what it is then divided by; None where nothing is done.
+Scale = Callable[[FeatureStatistics], tuple[NDArray[np.float64], NDArray[np.float64]] | None]
+
+
+def unscaled(features: FeatureStatistics) -> None:
+    """Leave the features as they are."""
+
+
+def onto_unit_range(features: FeatureStatistics) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Map each feature onto [0, 1]."""
+    return features.minimum, features.maximum - features.minimum
+
+
+def to_mean_and_deviation(features: FeatureStatistics) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Map each feature to mean 0 and variance 1."""
+    return features.mean, np.sqrt(features.variance)
 
 
 class ScaleWarning(UserWarning):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dasksvm.data.blocks import BadRow, Part
 from dasksvm.data.ingest.readers import parsing
 from dasksvm.data.ingest.readers.arrays import no_labels
-from dasksvm.data.ingest.readers.reader import PIECE_BYTES
+from dasksvm.data.ingest.readers.reader import PIECE_BYTES, FileFormat, Reader, Reading
 
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 # What text may shrink to, or grow from: a guess that decides the number of buckets of a shuffle.
@@ -263,3 +263,17 @@ class SvmlightReader(_Text):
         pairs = np.flatnonzero(np.char.find(first, b":") >= 0)
         if len(pairs):
             raise BadRow(int(pairs[0]), None, f"{first[pairs[0]].decode()!r} is where a label should be: put 0 there")
+
+
+def _csv(path: str, y: Any, weight: Any, how: Reading) -> Reader:
+    return CsvReader(path, y, weight, how.header, how.dtype)
+
+
+def _svmlight(path: str, y: Any, weight: Any, how: Reading) -> Reader:
+    if isinstance(y, str) or weight is not None:
+        raise ValueError(f"y and weight must be None: {path} has its labels at the beginning of its lines.")
+    return SvmlightReader(path, y is None, how.features, how.zero_based, how.dtype)
+
+
+CSV = FileFormat((".csv", ".tsv"), True, _csv)
+SVMLIGHT = FileFormat((".svm", ".svmlight", ".libsvm"), True, _svmlight)
