@@ -140,7 +140,9 @@ def test_a_parameter_that_a_solver_ignores_is_refused(kind, solver, name, value)
 def test_a_kernel_without_a_formula_computes_nothing():
     rows, kernel = DenseFeatures.of(np.eye(3)), Kernel(NEW)
     for compute in (kernel.diagonal, lambda rows: kernel.tile(rows, rows)):
-        with pytest.raises(ValueError, match=f"unknown kernel '{NEW}': it must be one of linear, poly, rbf, sigmoid, laplacian"):
+        with pytest.raises(
+            ValueError, match=f"unknown kernel '{NEW}': it must be one of linear, poly, rbf, sigmoid, laplacian"
+        ):
             compute(rows)
     with pytest.raises(ValueError, match=f"kernel '{NEW}'"):
         kernel_matrix(NEW, np.eye(2), np.eye(2), 1.0, 0.0, 3)

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from dasksvm.solver.registry import Registry
 
 if TYPE_CHECKING:
-    from dasksvm.data.statistics import Scale
+    from dasksvm.data.scale_maps import Scale
 
 SCALES: "Registry[Scale]" = Registry(
     "scale",
     {
-        "none": "dasksvm.data.statistics:unscaled",
-        "minmax": "dasksvm.data.statistics:onto_unit_range",
-        "standard": "dasksvm.data.statistics:to_mean_and_deviation",
+        "none": "dasksvm.data.scale_maps:none",
+        "minmax": "dasksvm.data.scale_maps:minmax",
+        "standard": "dasksvm.data.scale_maps:standard",
     },
 )

@@ -1,6 +1,6 @@
 """What one pass over the rows tells of each feature, and the affine maps that follow from it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -113,24 +113,6 @@ class FeatureStatistics:
     def spread(self, *, sparse: bool) -> "Spread":
         """Tell how the values lie."""
         return Spread(self.count, self.minimum, self.maximum, self.variance, sparse)
-
-
-# Gives what is subtracted from each feature and what it is then divided by; None where nothing is done.
-Scale = Callable[[FeatureStatistics], tuple[NDArray[np.float64], NDArray[np.float64]] | None]
-
-
-def unscaled(features: FeatureStatistics) -> None:
-    """Leave the features as they are."""
-
-
-def onto_unit_range(features: FeatureStatistics) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Map each feature onto [0, 1]."""
-    return features.minimum, features.maximum - features.minimum
-
-
-def to_mean_and_deviation(features: FeatureStatistics) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Map each feature to mean 0 and variance 1."""
-    return features.mean, np.sqrt(features.variance)
 
 
 class ScaleWarning(UserWarning):

@@ -87,7 +87,7 @@ class MulticlassSVC(OnlineClassifier):
         Bound of the coefficients, in the units of paper 5.
     kernel : {"linear", "poly", "rbf", "sigmoid", "laplacian"}, default="rbf"
     gamma : {"scale", "auto"} or float, default="scale"
-        γ of all kernels but linear. "scale" is 1 / (n_features · X.var()), with laplacian 1 / (n_features · mean of |X - X.mean()|);
+        γ of all kernels but linear. "scale" is 1 / (n_features · X.var()), of laplacian 1 / (n_features · |X - X.mean()|.mean());
         "auto" is 1 / n_features.
     degree : int, default=3
         Degree of poly.

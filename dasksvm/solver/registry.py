@@ -59,7 +59,7 @@ class Registry(MutableMapping[str, Value]):
         return look_up(self, self.what, name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._homes
+        return isinstance(name, str) and name in self._homes
 
     def __iter__(self) -> Iterator[str]:
         return iter(tuple(self._homes))
