@@ -30,7 +30,7 @@ __all__ = [
 _HOMES = {
     "ActiveLearner": "dasksvm.estimators.active.learner",
     "Certificate": "dasksvm.estimators.certificate",
-    "Dataset": "dasksvm.data",
+    "Dataset": "dasksvm.data.dataset",
     "GapSVC": "dasksvm.estimators.gapsvc",
     "HeldOut": "dasksvm.training.callbacks",
     "Job": "dasksvm.runtime",

@@ -8,7 +8,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.selection import CRITERIA
+from dasksvm.solver.engine.criteria import CRITERIA
 
 KEPT = ("seen", "support_vectors", "error", "seconds", "dual", "kernel_evaluations")
 IDENTITY = ("pipeline", "task", "noise", "C", "seed", "solver")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dasksvm import Dataset
 from dasksvm.config import threads
-from dasksvm.data.ingest.readers import FORMATS
+from dasksvm.data.ingest.readers.formats import FORMATS
 from pipelines.rows import environment, timed, write
 
 WIDTH = 100

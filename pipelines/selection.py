@@ -24,7 +24,7 @@ from dasksvm import ActiveLearner, Dataset, HeldOut, LaSVC, train
 from dasksvm.config import workspaces
 from dasksvm.config.blas import one_thread
 from dasksvm.runtime import local_cluster
-from dasksvm.solver.engine.selection import CRITERIA
+from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.tiles import margins
 from pipelines.compare import make
 from pipelines.curves import KEPT, told

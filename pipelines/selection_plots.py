@@ -6,7 +6,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from dasksvm.solver.engine.selection import CRITERIA
+from dasksvm.solver.engine.criteria import CRITERIA
 from pipelines.curves import above, mean_curve, read
 
 COLOURS = dict(zip(CRITERIA, ("tab:gray", "tab:red", "tab:blue", "tab:green"), strict=True))

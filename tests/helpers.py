@@ -41,6 +41,8 @@ def kernel_matrix(name: str, X: Any, Z: Any, gamma: float, coef0: float, degree:
             return np.tanh(gamma * dots + coef0)
         case "rbf":
             return np.exp(-gamma * ((X[:, None, :] - Z[None, :, :]) ** 2).sum(axis=2))
+        case "laplacian":
+            return np.exp(-gamma * np.abs(X[:, None, :] - Z[None, :, :]).sum(axis=2))
         case _:
             raise ValueError(f"there is no formula for the kernel {name!r} here")
 

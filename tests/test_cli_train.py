@@ -21,11 +21,13 @@ import pytest
 import dasksvm
 from dasksvm import Dataset, LaSVC, load
 from dasksvm.cli import ingest, solver_options
-from dasksvm.data.ingest.readers import FORMATS
-from dasksvm.data.statistics import SCALES
+from dasksvm.cli.label import label
+from dasksvm.cli.train import train
+from dasksvm.data.ingest.readers.formats import FORMATS
+from dasksvm.data.scales import SCALES
 from dasksvm.runtime.coordinator import Coordinator
-from dasksvm.solver.engine.selection import CRITERIA
-from dasksvm.solver.kernels.kernel import KERNELS
+from dasksvm.solver.engine.criteria import CRITERIA
+from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.messages import Progress
 from dasksvm.training.callbacks import ProgressLines
 from dasksvm.training.snapshots import snapshots_in
@@ -52,8 +54,14 @@ def trained(data, *options):
 
 
 def test_choices_are_those_of_the_library():
-    assert (ingest.FORMATS, ingest.SCALES) == (FORMATS, SCALES)
-    assert (set(solver_options.KERNELS), set(solver_options.CRITERIA)) == (set(KERNELS), set(CRITERIA))
+    options = {option.name: option.type for command in (train, ingest.ingest, label) for option in command.params}
+    choices = {name: list(options[name].choices) for name in ("kernel", "selection", "format", "scale")}
+    assert choices == {
+        "kernel": list(KERNELS),
+        "selection": list(CRITERIA),
+        "format": list(FORMATS),
+        "scale": list(SCALES),
+    }
 
 
 @pytest.mark.parametrize(

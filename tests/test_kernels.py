@@ -3,7 +3,8 @@ import pytest
 import scipy.sparse as sp
 
 from dasksvm.solver.kernels.features import DenseFeatures, FeatureStore, SparseFeatures
-from dasksvm.solver.kernels.kernel import KERNELS, Kernel
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.registry import KERNELS
 from tests.helpers import kernel_matrix
 
 

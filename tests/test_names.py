@@ -18,22 +18,27 @@ from dasksvm import (
     TrackingSVC,
 )
 from dasksvm.cli.output import model_facts
-from dasksvm.data import statistics
-from dasksvm.data.ingest import writer
-from dasksvm.data.ingest.readers import registry
+from dasksvm.data.ingest.readers.files import npy_reader
+from dasksvm.data.ingest.readers.formats import FORMATS as FILE_FORMATS
+from dasksvm.data.ingest.readers.reader import FileFormat
+from dasksvm.data.scales import SCALES
 from dasksvm.data.statistics import FeatureStatistics, Scaling
-from dasksvm.estimators.active import learner as active
+from dasksvm.estimators.active.learner import criteria_without_labels
 from dasksvm.estimators.parameters import one_of
-from dasksvm.model.libsvm import NAMES, without_scaling
+from dasksvm.model.formats import FORMATS as MODEL_FORMATS
+from dasksvm.model.libsvm import without_scaling
 from dasksvm.solver.decomposition import pair_state
 from dasksvm.solver.decomposition.block_learner import BlockLearner
 from dasksvm.solver.decomposition.pair_steps import _greedy, _searched
 from dasksvm.solver.decomposition.rules import SELECTIONS, STOPS, DecompositionRules
-from dasksvm.solver.engine import learner_state, selection
+from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.choice import execute
-from dasksvm.solver.engine.selection import Criterion, Selection
+from dasksvm.solver.engine.criteria import CRITERIA
+from dasksvm.solver.engine.criterion import Criterion
+from dasksvm.solver.engine.selection import Selection
 from dasksvm.solver.kernels.features import DenseFeatures
-from dasksvm.solver.kernels.kernel import FORMULAS, Kernel
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Choice, ScorePlan, Targets, View
 from dasksvm.solver.multiclass import steps
@@ -135,7 +140,9 @@ def test_a_parameter_that_a_solver_ignores_is_refused(kind, solver, name, value)
 def test_a_kernel_without_a_formula_computes_nothing():
     rows, kernel = DenseFeatures.of(np.eye(3)), Kernel(NEW)
     for compute in (kernel.diagonal, lambda rows: kernel.tile(rows, rows)):
-        with pytest.raises(ValueError, match=f"unknown kernel '{NEW}': it must be one of linear, poly, rbf, sigmoid"):
+        with pytest.raises(
+            ValueError, match=f"unknown kernel '{NEW}': it must be one of linear, poly, rbf, sigmoid, laplacian"
+        ):
             compute(rows)
     with pytest.raises(ValueError, match=f"kernel '{NEW}'"):
         kernel_matrix(NEW, np.eye(2), np.eye(2), 1.0, 0.0, 3)
@@ -144,7 +151,7 @@ def test_a_kernel_without_a_formula_computes_nothing():
 def test_what_is_said_of_a_kernel_is_true(rng):
     """The properties that others rely on: K(x, x), and whether a shift of all rows changes anything."""
     X = rng.normal(size=(6, 3))
-    for name, formula in FORMULAS.items():
+    for name, formula in KERNELS.items():
         kernel = Kernel(name, 0.5, 1.0, 2)
         here, there = (kernel.tile(DenseFeatures.of(rows), DenseFeatures.of(rows)) for rows in (X, X + 2.0))
         assert np.allclose(here, there) == formula.shift_invariant
@@ -157,7 +164,7 @@ def test_what_is_said_of_a_kernel_is_true(rng):
 
 def test_a_model_of_a_kernel_that_others_do_not_know(tmp_path, monkeypatch):
     model = KernelModel(Kernel(NEW), np.eye(2), np.ones((1, 2)), np.zeros(1), np.array([0, 1]))
-    with pytest.raises(ValueError, match=f"kernel of LIBSVM's format '{NEW}'"):
+    with pytest.raises(ValueError, match=f"kernel '{NEW}'"):
         model.to_libsvm(tmp_path / "model")
     with pytest.raises(ValueError, match=f"'{NEW}'"):
         model.predict(np.eye(2))
@@ -168,14 +175,11 @@ def test_a_model_of_a_kernel_that_others_do_not_know(tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match=f"kernel '{NEW}' is not known"):
         without_scaling(scaled)
-    assert set(NAMES) <= set(FORMULAS)
 
 
 def test_a_search_knows_which_kernels_have_a_width(monkeypatch):
     X, y = blobs(40)
-    plain = FORMULAS["linear"]
-    monkeypatch.setitem(FORMULAS, NEW, plain)
-    monkeypatch.setattr(LaSVC, "_parameter_rules", LaSVC._parameter_rules | {"kernel": one_of(NEW)})
+    monkeypatch.setitem(KERNELS, NEW, KERNELS["linear"])
     search = ShiftingGridSearch(LaSVC(kernel=NEW, random_state=0), C=[1.0], random_state=0)
     assert "gamma" not in search.fit(X, y).best_params_
 
@@ -218,17 +222,16 @@ def test_a_criterion_chooses_by_its_own_measure(monkeypatch):
             chosen(criterion)
     with pytest.raises(ValueError, match=f"selection criterion '{NEW}'"):
         _ = Selection(NEW).most
-    monkeypatch.setitem(selection.CRITERION_OF, "farthest", Criterion(_farthest, labels=False, adaptive=False))
+    monkeypatch.setitem(CRITERIA, "farthest", Criterion(_farthest, labels=False, adaptive=False))
     assert chosen("farthest") == [1]
 
 
 @pytest.mark.parametrize("candidates", ["all", 400])
 def test_queries_follow_the_criterion(candidates, monkeypatch):
     X, y = blobs(400)
-    monkeypatch.setattr(active, "CRITERIA", (*active.CRITERIA, NEW, "farthest"))
-    with pytest.raises(ValueError, match=f"selection criterion '{NEW}'"):
+    with pytest.raises(ValueError, match=f"'selection' parameter .* Got '{NEW}'"):
         ActiveLearner(LaSVC(random_state=0), X, selection=NEW, candidates=candidates)
-    monkeypatch.setitem(selection.CRITERION_OF, "farthest", Criterion(_farthest, labels=False, adaptive=False))
+    monkeypatch.setitem(CRITERIA, "farthest", Criterion(_farthest, labels=False, adaptive=False))
     learner = ActiveLearner(LaSVC(random_state=0), X, selection="farthest", candidates=candidates)
     taught = np.concatenate([np.flatnonzero(y == label)[:10] for label in (-1, 1)])
     learner.teach(taught, y[taught])
@@ -238,25 +241,61 @@ def test_queries_follow_the_criterion(candidates, monkeypatch):
 
 
 def test_queries_offer_the_criteria_that_need_no_labels():
-    assert active.CRITERIA == ("random", "active", "autoactive")
+    assert criteria_without_labels() == ("random", "active", "autoactive")
+
+
+def test_a_criterion_is_one_object_and_one_registration(monkeypatch):
+    """What trains with it: a batch solver's first choice aside, examples far from the boundary come first."""
+    X, y = blobs(300)
+    options = {"max_examples": 60, "candidates": 20, "random_state": 0}
+    with pytest.raises(ValueError, match="'selection' parameter"):
+        LaSVC(selection="farthest", **options).fit(X, y)
+    monkeypatch.setitem(CRITERIA, "farthest", Criterion(_farthest, labels=False, adaptive=False))
+    near, far = (LaSVC(selection=name, **options).fit(X, y) for name in ("active", "farthest"))
+    assert far.history_[-1]["seen"] == near.history_[-1]["seen"]
+    judge = LaSVC(random_state=0).fit(X, y)
+    distance = {model: np.abs(judge.decision_function(X[model.support_])).mean() for model in (near, far)}
+    assert distance[far] > distance[near]
+
+
+# Registries
+
+
+@pytest.mark.parametrize(
+    "table", [KERNELS, CRITERIA, FILE_FORMATS, SCALES, MODEL_FORMATS], ids=lambda table: table.what
+)
+def test_every_registered_name_has_an_object(table):
+    assert len(dict(table)) == len(table) > 1
+    with pytest.raises(ValueError, match=f"unknown {table.what} '{NEW}': it must be one of {', '.join(table)}"):
+        table.find(NEW)
+
+
+@pytest.mark.parametrize("kind", [LaSVC, SMOSVC, GapSVC, TrackingSVC, MulticlassSVC])
+def test_docstrings_name_every_kernel(kind):
+    assert all(f'"{name}"' in kind.__doc__.partition("kernel : ")[2].splitlines()[0] for name in KERNELS)
 
 
 # Data
 
 
-def test_a_format_without_a_reader_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "rows.csv").write_text("1,2,0\n3,4,1\n")
-    monkeypatch.setattr(registry, "FORMATS", (*registry.FORMATS, NEW))
-    with pytest.raises(ValueError, match=f"the format '{NEW}' has no reader"):
-        Dataset.create(tmp_path / "data", tmp_path / "rows.csv", format=NEW)
-    assert not (tmp_path / "data").exists()
-
-
-def test_a_scale_without_a_map_is_refused(tmp_path, monkeypatch):
-    for module in (writer, statistics):
-        monkeypatch.setattr(module, "SCALES", (*statistics.SCALES, NEW))
+def test_a_file_format_is_one_object_and_one_registration(tmp_path, monkeypatch):
     X, y = blobs(20)
-    with pytest.raises(ValueError, match=f"unknown scale '{NEW}'"):
+    path = tmp_path / "rows.array"
+    with path.open("wb") as file:
+        np.save(file, X)
+    with pytest.raises(ValueError, match="does not tell the format"):
+        Dataset.create(tmp_path / "data", path, y)
+    with pytest.raises(ValueError, match=f"format must be one of .* Got '{NEW}'"):
+        Dataset.create(tmp_path / "data", path, y, format=NEW)
+    assert not (tmp_path / "data").exists()
+    ours = FileFormat((".array",), False, lambda path, y, weight, how: npy_reader(path, y, weight))
+    monkeypatch.setitem(FILE_FORMATS, NEW, ours)
+    assert len(Dataset.create(tmp_path / "data", path, y)) == 20
+
+
+def test_a_scale_without_a_map_is_refused(tmp_path):
+    X, y = blobs(20)
+    with pytest.raises(ValueError, match=f"scale must be one of .* Got '{NEW}'"):
         Dataset.create(tmp_path / "data", X, y, scale=NEW)
     assert not (tmp_path / "data").exists()
     with pytest.raises(ValueError, match=f"unknown scale '{NEW}'"):

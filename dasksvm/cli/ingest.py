@@ -7,10 +7,8 @@ import click
 
 from dasksvm.cli.options import LocalPath, as_json, cluster_options, connected, seed_option
 from dasksvm.cli.output import Bars, data_facts, echo_json, tell_data
-
-# Copies of the names in `dasksvm.data.ingest.readers` and `dasksvm.data.statistics`, which are slow to load.
-FORMATS = ("csv", "svmlight", "npy", "npz", "parquet", "anndata")
-SCALES = ("none", "minmax", "standard")
+from dasksvm.data.ingest.readers.formats import FORMATS
+from dasksvm.data.scales import SCALES
 
 
 @click.command()
@@ -19,7 +17,7 @@ SCALES = ("none", "minmax", "standard")
 @click.option("--label", help="Column of the labels, by name or number; for NPY a file, for NPZ an array.")
 @click.option("--no-label", is_flag=True, help="The rows have no labels: DATA is a pool for `dasksvm label`.")
 @click.option("--weight", help="Column of the weights, given in the same way as --label.")
-@click.option("--format", type=click.Choice(FORMATS), help="Format of SOURCE, if its name does not show it.")
+@click.option("--format", type=click.Choice(list(FORMATS)), help="Format of SOURCE, if its name does not show it.")
 @click.option(
     "--header/--no-header", default=None, help="Whether a CSV file begins with column names; detected if not given."
 )
@@ -35,7 +33,7 @@ SCALES = ("none", "minmax", "standard")
 @click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Store the rows in random order.")
 @click.option(
     "--scale",
-    type=click.Choice(SCALES),
+    type=click.Choice(list(SCALES)),
     default="none",
     show_default=True,
     help="Scaling of the features that training applies.",

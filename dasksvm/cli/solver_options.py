@@ -8,6 +8,8 @@ from typing import Any
 import click
 
 from dasksvm.cli.options import Command, NumberOr, Seconds, seed_option
+from dasksvm.solver.engine.criteria import CRITERIA
+from dasksvm.solver.kernels.registry import KERNELS
 
 SOLVERS = {
     "lasvc": "LaSVC",
@@ -16,22 +18,21 @@ SOLVERS = {
     "smosvc": "SMOSVC",
     "multiclasssvc": "MulticlassSVC",
 }
-# Copies of the names in `solver.kernels` and `solver.engine.selection`, which are slow to load. The kernels are in the order
-# in which LIBSVM numbers them.
-KERNELS = ("linear", "poly", "rbf", "sigmoid")
-CRITERIA = ("random", "gradient", "active", "autoactive")
 
 
 class KernelName(click.Choice):  # type: ignore[type-arg, unused-ignore]
     """A kernel, by name or by LIBSVM's number."""
 
     def __init__(self) -> None:
-        super().__init__(KERNELS)
+        super().__init__(list(KERNELS))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert a value."""
-        numbers = {str(number): name for number, name in enumerate(KERNELS)}
-        return super().convert(numbers.get(value, value), param, ctx)
+        if isinstance(value, str) and value.isdigit():
+            # Only numbers need the kernels themselves, which are slow to load.
+            numbers = {str(formula.libsvm.number): name for name, formula in KERNELS.items() if formula.libsvm}
+            value = numbers.get(value, value)
+        return super().convert(value, param, ctx)
 
 
 # The options, by the name of the estimator's parameter. They have no default values: an option that is not given is left to the
@@ -39,13 +40,13 @@ class KernelName(click.Choice):  # type: ignore[type-arg, unused-ignore]
 OPTIONS = {
     "C": click.option("-c", "--c", "C", type=float, help="Penalty of errors: bound of the coefficients.  [default: 1]"),
     "kernel": click.option(
-        "-t", "--kernel", type=KernelName(), help="Kernel, by name or by LIBSVM's number (0 to 3).  [default: rbf]"
+        "-t", "--kernel", type=KernelName(), help="Kernel, by name or by LIBSVM's number.  [default: rbf]"
     ),
     "gamma": click.option(
         "-g",
         "--gamma",
         type=NumberOr(float, "scale", "auto"),
-        help="γ of the kernels rbf, poly and sigmoid.  [default: scale]",
+        help="γ of the kernel.  [default: scale]",
     ),
     "degree": click.option("-d", "--degree", type=int, help="Degree of the kernel poly.  [default: 3]"),
     "coef0": click.option("-r", "--coef0", type=float, help="Constant of the kernels poly and sigmoid.  [default: 0]"),
@@ -58,7 +59,7 @@ OPTIONS = {
         help="Passes over the data; 'converged' trains to the optimum.  [default: 1]",
     ),
     "selection": click.option(
-        "--selection", type=click.Choice(CRITERIA), help="How the next example is chosen.  [default: random]"
+        "--selection", type=click.Choice(list(CRITERIA)), help="How the next example is chosen.  [default: random]"
     ),
     "candidates": click.option(
         "--candidates", type=int, help="Random examples from which the next one is chosen.  [default: 50]"

@@ -2,7 +2,3 @@
 
 How a data set is written is in `ingest`. What is done with examples, training or prediction, does not belong here.
 """
-
-from dasksvm.data.dataset import Dataset
-
-__all__ = ["Dataset"]

@@ -144,7 +144,8 @@ class Dataset:
             not show it; `header`: whether a CSV file has a header line; `features`: number of features of an svmlight file;
             `zero_based`: whether the indices of an svmlight file begin with 0; `dtype`: type for values parsed from text.
         """
-        from dasksvm.data.ingest.readers import Reading, reader_of
+        from dasksvm.data.ingest.readers.reader import Reading
+        from dasksvm.data.ingest.readers.registry import reader_of
         from dasksvm.data.ingest.writer import Writing, write
 
         seed = int(check_random_state(random_state).randint(1 << 31)) if shuffle else 0

@@ -1,6 +1,6 @@
 """The examples of a fit: from arrays in memory, Dask arrays (computed chunk by chunk), or data sets."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -94,6 +94,10 @@ class DaskSource(ChunkedRows):
     def sums(self) -> list[tuple[int, NDArray[np.float64], float, int]]:
         """Compute the sums of each chunk where the chunk is computed."""
         return self._each(_sums, [(at,) for at in np.flatnonzero(self.chunks)])
+
+    def deviations(self, centre: float) -> list[float]:
+        """Sum up how far the values of each chunk are from a number, where the chunk is computed."""
+        return self._each(_deviations, [(at, centre, None) for at in np.flatnonzero(self.chunks)])
 
     def raw(self, rows: Ints) -> Any:
         """Return some rows, unscaled, in the order of `rows`; if they are in many chunks, these are computed in parallel."""
@@ -192,6 +196,51 @@ def _sums(part: Any) -> tuple[int, NDArray[np.float64], float, int]:
     else:
         values, total = part, part.sum(axis=0, dtype=np.float64)
     return part.shape[0], total, float(np.sum(np.square(values, dtype=np.float64))), int(values.size)
+
+
+def deviation(source: Source, mean: NDArray[np.float64], variance: float, order: int) -> float:
+    """Compute the mean of |v - m|^order over all values v of all features as they are scaled, whose mean is m.
+
+    The zeros that sparse rows do not store count. The variance is known from `moments`; for the mean absolute deviation all rows
+    are read once more, a part of bounded size or a chunk at a time.
+
+    Parameters
+    ----------
+    source : Source
+    mean : ndarray of shape (d,)
+        Of each feature as it is stored.
+    variance : float
+        Of all values as they are scaled.
+    order : {1, 2}
+        1 for the mean absolute deviation, 2 for the variance.
+    """
+    match order:
+        case 1:
+            scaling = source.scaling
+            centre = float(np.mean(mean if scaling is None else (mean - scaling.offset) * scaling.factor))
+            if isinstance(source, DaskSource):
+                parts: Iterable[float] = source.deviations(centre)
+            else:
+                parts = (_deviations(part, centre, scaling) for part in source.parts())
+            return float(sum(parts)) / (sum(source.chunks) * len(mean))
+        case 2:
+            return variance
+        case _:
+            raise ValueError(f"unknown order of deviation {order!r}: it must be 1 or 2.")
+
+
+def _deviations(part: Any, centre: float, scaling: Scaling | None) -> float:
+    """Sum |v - centre| over all values of some rows as they are scaled."""
+    if is_sparse(part):
+        values = part.data.astype(np.float64)
+        if scaling is not None:
+            values *= scaling.factor[part.indices]
+        zeros = part.shape[0] * part.shape[1] - len(values)
+    else:
+        values, zeros = part.astype(np.float64), 0
+        if scaling is not None:
+            values = (values - scaling.offset) * scaling.factor
+    return float(np.sum(np.abs(values - centre)) + zeros * abs(centre))
 
 
 def _take(part: Any, rows: Ints) -> Any:

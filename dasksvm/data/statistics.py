@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dasksvm.data.blocks import BadRow
 from dasksvm.data.chunked import is_sparse
+from dasksvm.data.scales import SCALES
 from dasksvm.solver.jit import njit
 
 # A feature is on another scale than the others if both its range and its standard deviation are more than WIDE times the medians
@@ -19,7 +20,6 @@ WIDE, NARROW = 100.0, 1000.0
 LEAST_ROWS, NAMED = 10, 5
 # The mean of this many first rows is subtracted before squares are summed.
 SHIFT_ROWS = 100
-SCALES = ("none", "minmax", "standard")
 
 
 @dataclass(frozen=True)
@@ -99,15 +99,10 @@ class FeatureStatistics:
 
         Sparse rows cannot be shifted, so a scaling that would shift them is refused.
         """
-        match scale:
-            case "none":
-                return None
-            case "minmax":
-                offset, width = self.minimum, self.maximum - self.minimum
-            case "standard":
-                offset, width = self.mean, np.sqrt(self.variance)
-            case _:
-                raise ValueError(f"unknown scale {scale!r}: it must be one of {', '.join(SCALES)}.")
+        found = SCALES.find(scale)(self)
+        if found is None:
+            return None
+        offset, width = found
         if sparse and np.any(offset != 0.0):
             column = int(np.flatnonzero(offset)[0])
             raise ValueError(

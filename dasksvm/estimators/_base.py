@@ -13,9 +13,9 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from dasksvm.data import Dataset
 from dasksvm.data.chunked import is_dask, is_sparse
 from dasksvm.data.coding import Coding
+from dasksvm.data.dataset import Dataset
 from dasksvm.data.sources import DaskSource, DatasetSource, MemorySource, Source
 from dasksvm.estimators.certificate import Certificate, Judge, Question, hinge, tally
 from dasksvm.estimators.problem import Problem, in_memory

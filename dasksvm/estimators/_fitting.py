@@ -17,7 +17,16 @@ from sklearn.utils import check_random_state
 
 from dasksvm import config
 from dasksvm.data.coding import Coding
-from dasksvm.data.sources import DatasetSource, Examples, Form, MemorySource, Source, first_of_each_class, moments
+from dasksvm.data.sources import (
+    DatasetSource,
+    Examples,
+    Form,
+    MemorySource,
+    Source,
+    deviation,
+    first_of_each_class,
+    moments,
+)
 from dasksvm.estimators._base import KernelClassifier
 from dasksvm.estimators.certificate import Question
 from dasksvm.estimators.parameters import Rule, check_parameters
@@ -30,6 +39,7 @@ from dasksvm.solver.engine.selection import RandomOrder, Selection
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.messages import Progress
 from dasksvm.solver.registry import look_up
 from dasksvm.solver.state.expansion import SEEDS
@@ -50,10 +60,10 @@ UNLIMITED = 1 << 62
 DENSE_SHARE = 0.05
 # Members are made dense up to this number of features.
 DENSE_WIDTH = 4096
-# Values of `gamma` that are words, as functions of the number of features and the variance of their values.
+# Values of `gamma` that are words, as functions of the number of features and the spread of their values; see `deviation`.
 GAMMAS: dict[str, Callable[[int, float], float]] = {
-    "scale": lambda width, variance: 1.0 / (width * variance) if variance > 0 else 1.0,
-    "auto": lambda width, variance: 1.0 / width,
+    "scale": lambda width, spread: 1.0 / (width * spread) if spread > 0 else 1.0,
+    "auto": lambda width, spread: 1.0 / width,
 }
 # Advice about columns on very different scales, for data sets and for arrays.
 STORED = "Write the data set with scale='standard' or 'minmax': the model then applies the same scaling."
@@ -261,6 +271,8 @@ class LearnedClassifier(KernelClassifier):
             found = source.spread().warning(self._names, STORED if isinstance(source, DatasetSource) else GIVEN)
             if found is not None:
                 warnings.warn(found, stacklevel=6)
+        if self.gamma == "scale":
+            variance = deviation(source, mean, variance, KERNELS.find(self.kernel).deviation_order)
         settings = self._settings(len(mean), variance, epochs, coding)
         sparse = source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
         centre = mean if settings.kernel.formula.shift_invariant and not sparse else None

@@ -6,15 +6,16 @@ from typing import Any, Self
 import numpy as np
 
 from dasksvm import config
-from dasksvm.data import Dataset
 from dasksvm.data.coding import Coding
+from dasksvm.data.dataset import Dataset
 from dasksvm.data.sources import DatasetSource, Examples, Form, Source, first_of_each_class
 from dasksvm.estimators._base import opened
 from dasksvm.estimators._fitting import CONVERGED, UNLIMITED, LearnedClassifier, limit
 from dasksvm.estimators.parameters import check_parameters
+from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.learners import make_learner
-from dasksvm.solver.engine.selection import RandomOrder, Selection, criterion_of
+from dasksvm.solver.engine.selection import RandomOrder, Selection
 
 
 class OnlineClassifier(LearnedClassifier):
@@ -22,7 +23,7 @@ class OnlineClassifier(LearnedClassifier):
 
     def _common(self, width: int, variance: float, epochs: int, problems: int) -> dict[str, Any]:
         common, selection = super()._common(width, variance, epochs, problems), self._selection()
-        if selection.exact and criterion_of(selection.criterion).measure is not None:
+        if selection.exact and CRITERIA.find(selection.criterion).measure is not None:
             common["lookahead"] = 1
         return common | {"max_examples": limit(self.max_examples), "selection": selection}
 

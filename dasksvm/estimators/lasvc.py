@@ -9,22 +9,22 @@ import numpy as np
 from dasksvm.data.coding import Coding
 from dasksvm.estimators._fitting import CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES, limit
 from dasksvm.estimators._online import OnlineClassifier
-from dasksvm.estimators.parameters import NONE, Rule, check_parameters, either, flag, integer, one_of, real
+from dasksvm.estimators.parameters import NONE, Rule, check_parameters, either, flag, integer, one_of, real, registered
 from dasksvm.model.kernel_model import KernelModel
-from dasksvm.solver.engine.selection import CRITERIA
+from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.settings import Settings
-from dasksvm.solver.kernels.kernel import KERNELS
+from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.lasvm.steps import Rules
 
 RULES: dict[str, Rule] = {
     "C": real("(0.0, inf)", lambda v: v > 0),
-    "kernel": one_of(*KERNELS),
+    "kernel": registered(KERNELS),
     "gamma": either(one_of(*GAMMAS), real("(0.0, inf)", lambda v: v > 0)),
     "degree": integer("[1, inf)", lambda v: v >= 1),
     "coef0": real("(-inf, inf)", lambda v: True),
     "tol": real("(0.0, inf)", lambda v: v > 0),
     "epochs": either(one_of(*EPOCHS), integer("[1, inf)", lambda v: v >= 1)),
-    "selection": one_of(*CRITERIA),
+    "selection": registered(CRITERIA),
     "candidates": integer("[1, inf)", lambda v: v >= 1),
     "reprocess": integer("[1, inf)", lambda v: v >= 1),
     "delta_max": either(NONE, real("(0.0, inf)", lambda v: v > 0)),
@@ -51,9 +51,10 @@ class LaSVC(OnlineClassifier):
     ----------
     C : float, default=1.0
         Penalty of errors: upper bound of the coefficients.
-    kernel : {"linear", "poly", "rbf", "sigmoid"}, default="rbf"
+    kernel : {"linear", "poly", "rbf", "sigmoid", "laplacian"}, default="rbf"
     gamma : {"scale", "auto"} or float, default="scale"
-        γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · X.var()), "auto" 1 / n_features.
+        γ of all kernels but linear. "scale" is 1 / (n_features · X.var()), of laplacian 1 / (n_features · |X - X.mean()|.mean());
+        "auto" is 1 / n_features.
     degree : int, default=3
         Degree of poly.
     coef0 : float, default=0.0

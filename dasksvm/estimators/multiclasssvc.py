@@ -85,9 +85,10 @@ class MulticlassSVC(OnlineClassifier):
     ----------
     C : float, default=1.0
         Penalty of errors: upper bound of the coefficients, in the units of paper 5.
-    kernel : {"linear", "poly", "rbf", "sigmoid"}, default="rbf"
+    kernel : {"linear", "poly", "rbf", "sigmoid", "laplacian"}, default="rbf"
     gamma : {"scale", "auto"} or float, default="scale"
-        γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · X.var()), "auto" 1 / n_features.
+        γ of all kernels but linear. "scale" is 1 / (n_features · X.var()), of laplacian 1 / (n_features · |X - X.mean()|.mean());
+        "auto" is 1 / n_features.
     degree : int, default=3
         Degree of poly.
     coef0 : float, default=0.0

@@ -1,6 +1,6 @@
 """Checks of constructor parameters at fit, with scikit-learn's error messages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from inspect import signature
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -9,9 +9,9 @@ import numpy as np
 
 
 class Rule(NamedTuple):
-    """A condition on a parameter: its description for error messages and its test."""
+    """A condition on a parameter: its description for error messages, made when it is needed, and its test."""
 
-    words: str
+    describe: Callable[[], str]
     holds: Callable[[Any], bool]
 
 
@@ -22,32 +22,39 @@ def _is_real(value: Any) -> bool:
 def real(words: str, test: Callable[[float], bool]) -> Rule:
     """Make a rule for a finite number that passes `test`."""
     return Rule(
-        f"a float in the range {words}",
+        lambda: f"a float in the range {words}",
         lambda v: _is_real(v) and -1e300 < float(v) < 1e300 and test(float(v)),
     )
 
 
 def integer(words: str, test: Callable[[int], bool]) -> Rule:
     """Make a rule for an integer that passes `test`."""
-    return Rule(f"an int in the range {words}", lambda v: isinstance(v, Integral) and _is_real(v) and test(int(v)))
+    return Rule(
+        lambda: f"an int in the range {words}", lambda v: isinstance(v, Integral) and _is_real(v) and test(int(v))
+    )
 
 
 def one_of(*options: str) -> Rule:
     """Make a rule for one of several strings."""
-    return Rule(f"a str among {set(options)}", lambda v: isinstance(v, str) and v in options)
+    return registered(options)
+
+
+def registered(table: Collection[str]) -> Rule:
+    """Make a rule for one of the names that are in a table when the rule is checked."""
+    return Rule(lambda: f"a str among {set(table)}", lambda v: isinstance(v, str) and v in table)
 
 
 def flag() -> Rule:
     """Make a rule for a bool."""
-    return Rule("an instance of 'bool'", lambda v: isinstance(v, bool))
+    return Rule(lambda: "an instance of 'bool'", lambda v: isinstance(v, bool))
 
 
 def either(*rules: Rule) -> Rule:
     """Make a rule that is satisfied if one of several rules is."""
-    return Rule(" or ".join(rule.words for rule in rules), lambda v: any(rule.holds(v) for rule in rules))
+    return Rule(lambda: " or ".join(rule.describe() for rule in rules), lambda v: any(rule.holds(v) for rule in rules))
 
 
-NONE = Rule("None", lambda v: v is None)
+NONE = Rule(lambda: "None", lambda v: v is None)
 
 
 def check_parameters(estimator: Any, rules: dict[str, Rule]) -> None:
@@ -56,7 +63,7 @@ def check_parameters(estimator: Any, rules: dict[str, Rule]) -> None:
         value = getattr(estimator, name)
         if not rule.holds(value):
             raise ValueError(
-                f"The {name!r} parameter of {type(estimator).__name__} must be {rule.words}. Got {value!r} instead."
+                f"The {name!r} parameter of {type(estimator).__name__} must be {rule.describe()}. Got {value!r} instead."
             )
 
 

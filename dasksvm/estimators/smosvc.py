@@ -8,19 +8,19 @@ import numpy as np
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples
 from dasksvm.estimators._fitting import DTYPES, GAMMAS, SHAPES, UNLIMITED, LearnedClassifier, violation_of
-from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real
+from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real, registered
 from dasksvm.estimators.start import Start
 from dasksvm.solver.decomposition.batch_learner import BatchLearner
 from dasksvm.solver.decomposition.rules import SELECTIONS, STOPS, DecompositionRules
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
-from dasksvm.solver.kernels.kernel import KERNELS
+from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.lasvm.steps import Rules
 
 PAIR = 2
 RULES: dict[str, Rule] = {
     "C": real("(0.0, inf)", lambda v: v > 0),
-    "kernel": one_of(*KERNELS),
+    "kernel": registered(KERNELS),
     "gamma": either(one_of(*GAMMAS), real("(0.0, inf)", lambda v: v > 0)),
     "degree": integer("[1, inf)", lambda v: v >= 1),
     "coef0": real("(-inf, inf)", lambda v: True),
@@ -50,9 +50,10 @@ class SMOSVC(LearnedClassifier):
     ----------
     C : float, default=1.0
         Penalty of errors: upper bound of the coefficients.
-    kernel : {"linear", "poly", "rbf", "sigmoid"}, default="rbf"
+    kernel : {"linear", "poly", "rbf", "sigmoid", "laplacian"}, default="rbf"
     gamma : {"scale", "auto"} or float, default="scale"
-        γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · X.var()), "auto" 1 / n_features.
+        γ of all kernels but linear. "scale" is 1 / (n_features · X.var()), of laplacian 1 / (n_features · |X - X.mean()|.mean());
+        "auto" is 1 / n_features.
     degree : int, default=3
         Degree of poly.
     coef0 : float, default=0.0

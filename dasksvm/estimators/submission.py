@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.base import clone
 
-from dasksvm.data import Dataset
+from dasksvm.data.dataset import Dataset
 from dasksvm.data.paths import is_url, located
 from dasksvm.estimators._fitting import UNLIMITED, LearnedClassifier
 from dasksvm.estimators.parameters import check_parameters

@@ -9,7 +9,7 @@ from dasksvm.estimators._fitting import limit
 from dasksvm.estimators._online import OnlineClassifier
 from dasksvm.estimators.lasvc import RULES as SHARED
 from dasksvm.estimators.parameters import NONE, Rule, check_unused, either, flag, integer, one_of
-from dasksvm.solver.engine.selection import RANDOM
+from dasksvm.solver.engine.criteria import RANDOM
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.lasvm.steps import Rules
 from dasksvm.solver.registry import look_up
@@ -43,9 +43,10 @@ class TrackingSVC(OnlineClassifier):
     ----------
     C : float, default=1.0
         Penalty of errors: upper bound of the coefficients.
-    kernel : {"linear", "poly", "rbf", "sigmoid"}, default="rbf"
+    kernel : {"linear", "poly", "rbf", "sigmoid", "laplacian"}, default="rbf"
     gamma : {"scale", "auto"} or float, default="scale"
-        γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · X.var()), "auto" 1 / n_features.
+        γ of all kernels but linear. "scale" is 1 / (n_features · X.var()), of laplacian 1 / (n_features · |X - X.mean()|.mean());
+        "auto" is 1 / n_features.
     degree : int, default=3
         Degree of poly.
     coef0 : float, default=0.0

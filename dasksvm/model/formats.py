@@ -1,10 +1,12 @@
-"""The registry of model formats: what else a `KernelModel` can be written as, and read from.
+"""The registry of model formats: what a `KernelModel` can be written as, and read from.
 
-A format is a module that registers itself when `dasksvm.model` is imported. `KernelModel` finds it here by its name.
+To add one, write a module with a `ModelFormat` and add a line here. `KernelModel` finds it by its name.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from dasksvm.solver.registry import Registry
 
 
 class ModelFormat(NamedTuple):
@@ -22,4 +24,11 @@ class ModelFormat(NamedTuple):
     read: Callable[..., Any]
 
 
-FORMATS: dict[str, ModelFormat] = {}
+FORMATS: Registry[ModelFormat] = Registry(
+    "model format",
+    {
+        "native": "dasksvm.model.native:NATIVE",
+        "libsvm": "dasksvm.model.libsvm:LIBSVM",
+        "sklearn": "dasksvm.model.scikit_learn:SKLEARN",
+    },
+)

@@ -23,7 +23,6 @@ from dasksvm.solver.engine.exact_sums import exact_margins
 from dasksvm.solver.engine.tiles import margins
 from dasksvm.solver.kernels.features import Features
 from dasksvm.solver.kernels.kernel import Kernel
-from dasksvm.solver.registry import look_up
 
 CHUNK_ROWS = 1000
 # With fewer multiplications than this, one thread is done before a second one has started.
@@ -210,7 +209,7 @@ class KernelModel:
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file that `dasksvm.load` reads."""
-        look_up(FORMATS, "model format", "native").write(self, path)
+        FORMATS.find("native").write(self, path)
 
     def to_libsvm(self, path: str | Path) -> None:
         """Write the model as text that LIBSVM's `svm-predict` reads, with 17 digits.
@@ -225,7 +224,7 @@ class KernelModel:
         ValueError
             If LIBSVM's format cannot represent the model.
         """
-        look_up(FORMATS, "model format", "libsvm").write(self, path)
+        FORMATS.find("libsvm").write(self, path)
 
     @classmethod
     def from_libsvm(cls, path: str | Path, features: int | None = None) -> "KernelModel":
@@ -242,7 +241,7 @@ class KernelModel:
         ValueError
             If the file is damaged or contains a model of another type; the message names the line.
         """
-        model: KernelModel = look_up(FORMATS, "model format", "libsvm").read(path, features)
+        model: KernelModel = FORMATS.find("libsvm").read(path, features)
         return model
 
     def to_sklearn(self) -> Any:
@@ -256,7 +255,7 @@ class KernelModel:
             breaks ties between votes as LIBSVM does; after `set_params(decision_function_shape="ovr", break_ties=True)` it
             breaks them as a KernelModel does.
         """
-        return look_up(FORMATS, "model format", "sklearn").write(self)
+        return FORMATS.find("sklearn").write(self)
 
     @classmethod
     def from_sklearn(cls, estimator: Any) -> "KernelModel":
@@ -268,7 +267,7 @@ class KernelModel:
             A OneVsRestClassifier of SVCs with the same kernel; a Pipeline of a StandardScaler or MinMaxScaler and one of the
             others.
         """
-        model: KernelModel = look_up(FORMATS, "model format", "sklearn").read(estimator)
+        model: KernelModel = FORMATS.find("sklearn").read(estimator)
         return model
 
     def squared_norms(self) -> NDArray[np.float64]:

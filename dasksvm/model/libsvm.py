@@ -16,15 +16,14 @@ from dasksvm.data.array_file import replacing
 from dasksvm.data.blocks import MOST_FEATURES
 from dasksvm.data.chunked import csr, is_sparse
 from dasksvm.data.paths import local
-from dasksvm.model.formats import FORMATS, ModelFormat
+from dasksvm.model.formats import ModelFormat
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.model.native import MOST_DEGREE
 from dasksvm.model.pair_layout import Values, by_class, by_pair
 from dasksvm.solver.kernels.features import Ints
-from dasksvm.solver.kernels.kernel import FORMULAS, Kernel
-from dasksvm.solver.registry import look_up
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.registry import KERNELS
 
-NAMES = {"linear": "linear", "poly": "polynomial", "rbf": "rbf", "sigmoid": "sigmoid"}
 LARGEST = MOST_FEATURES
 # Bounds the memory that a small malicious file can claim: there are coefficients for each pair of classes and support vector.
 MOST_CLASSES = 256
@@ -37,13 +36,16 @@ IGNORED = {"probA", "probB", "prob_density_marks"}
 
 def write(model: KernelModel, path: str | Path) -> None:
     """Write a model in the format of `svm-predict`; an existing file is replaced when all is written."""
+    theirs = model.kernel.formula.libsvm
+    if theirs is None:
+        known = ", ".join(_kernel_names())
+        raise ValueError(f"{path}: LIBSVM's format has no kernel {model.kernel.name!r}. It has {known}.")
     if len(model.classes) > 2 and not model.pairwise:
         raise ValueError(
             f"{path}: LIBSVM's format needs a problem for each pair of classes, but this model has one for each class: "
             'train with decision_function_shape="ovo".'
         )
     labels = _labels(model.classes, path)
-    theirs = look_up(NAMES, "kernel of LIBSVM's format", model.kernel.name)
     model = without_scaling(model)
     # With two classes, a positive value means the second class here and the first class in the file.
     labels = labels[::-1] if len(labels) == 2 else labels
@@ -54,7 +56,7 @@ def write(model: KernelModel, path: str | Path) -> None:
     for values in (vectors.data, layout.coefficients, model.intercepts):
         if not np.isfinite(values).all():
             raise ValueError(f"{path}: this model has values that are not finite.")
-    header: list[tuple[str, Any]] = [("svm_type", "c_svc"), ("kernel_type", theirs)]
+    header: list[tuple[str, Any]] = [("svm_type", "c_svc"), ("kernel_type", theirs.name)]
     header += [(name, _digits(getattr(model.kernel, name))) for name in model.kernel.formula.parameters]
     header += [("nr_class", len(labels)), ("total_sv", len(layout.rows))]
     header += [("rho", _joined(-model.intercepts)), ("label", _joined(labels)), ("nr_sv", _joined(layout.counts))]
@@ -62,6 +64,11 @@ def write(model: KernelModel, path: str | Path) -> None:
         file.write("".join(f"{name} {value}\n" for name, value in header).encode() + b"SV\n")
         for line in _lines(vectors[layout.rows], layout.coefficients):
             file.write(line.encode())
+
+
+def _kernel_names() -> dict[str, str]:
+    """Give the kernels that LIBSVM's format has: its name of each, and the name in this package."""
+    return {formula.libsvm.name: name for name, formula in KERNELS.items() if formula.libsvm is not None}
 
 
 def _labels(classes: NDArray[Any], path: str | Path) -> Ints:
@@ -220,11 +227,11 @@ class _Reading:
         kind, name = (self._words(key, 1)[0].decode("ascii", "replace") for key in ("svm_type", "kernel_type"))
         if kind not in ("c_svc", "nu_svc"):
             raise self._bad("svm_type", f"{kind[:40]!r} is not a classifier")
-        names = {theirs: ours for ours, theirs in NAMES.items()}
+        names = _kernel_names()
         if name not in names:
             raise self._bad("kernel_type", f"{name[:40]!r} is not one of {', '.join(names)}")
         parameters: dict[str, Any] = {}
-        for key in FORMULAS[names[name]].parameters:
+        for key in KERNELS[names[name]].parameters:
             (parameters[key],) = self._whole(key, 1, MOST_DEGREE, 1) if key == "degree" else self._real(key, 1)
         if parameters.get("gamma", 0.0) < 0:
             raise self._bad("gamma", "it is negative")
@@ -299,4 +306,4 @@ def _in_order(pairs: Values, intercepts: Values, order: Ints) -> tuple[Values, V
     return (sign[:, None] * pairs)[of], (sign * intercepts)[of]
 
 
-FORMATS["libsvm"] = ModelFormat(write, read)
+LIBSVM = ModelFormat(write, read)

@@ -19,9 +19,10 @@ from dasksvm.data.blocks import MOST_FEATURES
 from dasksvm.data.chunked import csr, is_sparse
 from dasksvm.data.paths import local
 from dasksvm.data.statistics import Scaling
-from dasksvm.model.formats import FORMATS, ModelFormat
+from dasksvm.model.formats import ModelFormat
 from dasksvm.model.kernel_model import KernelModel
-from dasksvm.solver.kernels.kernel import KERNELS, Kernel
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.registry import KERNELS
 
 KIND, VERSION = "model", 3
 # Largest degree of a polynomial kernel: powers are computed by repeated multiplication.
@@ -167,4 +168,4 @@ def _check_scaling(scaling: Scaling, width: int, sparse: bool) -> None:
         raise ValueError("its scaling would shift sparse rows")
 
 
-FORMATS["native"] = ModelFormat(save, load)
+NATIVE = ModelFormat(save, load)

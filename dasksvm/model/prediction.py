@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.data import Dataset
+from dasksvm.data.dataset import Dataset
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.kernels.features import Ints
 

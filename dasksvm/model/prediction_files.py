@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.data import Dataset
+from dasksvm.data.dataset import Dataset
 from dasksvm.data.ingest.writer import NO_ROOM
 from dasksvm.data.paths import created, local
 from dasksvm.model.kernel_model import KernelModel

@@ -19,11 +19,12 @@ from sklearn.utils.validation import check_is_fitted
 from dasksvm.data.chunked import is_sparse
 from dasksvm.data.featurize import as_features
 from dasksvm.data.statistics import Scaling
-from dasksvm.model.formats import FORMATS, ModelFormat
+from dasksvm.model.formats import ModelFormat
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.model.pair_layout import Values, by_class, by_pair
 from dasksvm.solver.kernels.features import DenseFeatures
-from dasksvm.solver.kernels.kernel import KERNELS, Kernel
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.registry import KERNELS
 
 
 def to_sklearn(model: KernelModel) -> Any:
@@ -67,8 +68,18 @@ def _scaled(model: KernelModel) -> Any:
 
 def _parameters(kernel: Kernel) -> dict[str, Any]:
     """Return the parameters of an SVC with the decision values of a KernelModel."""
+    theirs = kernel.formula.sklearn
+    if theirs is None:
+        raise ValueError(
+            f"scikit-learn's SVC has no kernel {kernel.name!r} by name. Its kernels are {', '.join(_kernel_names())}."
+        )
     numbers = {"gamma": kernel.gamma, "coef0": kernel.coef0, "degree": kernel.degree}
-    return {"kernel": kernel.name, **numbers, "decision_function_shape": "ovo"}
+    return {"kernel": theirs, **numbers, "decision_function_shape": "ovo"}
+
+
+def _kernel_names() -> dict[str, str]:
+    """Give the kernels that SVC has: its name of each, and the name in this package."""
+    return {formula.sklearn: name for name, formula in KERNELS.items() if formula.sklearn is not None}
 
 
 def _rows(vectors: Any, classes: NDArray[Any]) -> tuple[Any, NDArray[Any]]:
@@ -145,9 +156,10 @@ def _model_of(estimator: Any) -> KernelModel:
             "expected a fitted SVC or NuSVC, a OneVsRestClassifier of these, or a Pipeline of a scaler and one of these. "
             f"Got {type(estimator).__name__} instead."
         )
-    if estimator.kernel not in KERNELS or estimator.degree < 1:
+    names = _kernel_names()
+    if estimator.kernel not in names or estimator.degree < 1:
         raise ValueError(f"the kernel {estimator.kernel!r} of degree {estimator.degree} is not supported.")
-    kernel = Kernel(estimator.kernel, float(estimator._gamma), float(estimator.coef0), int(estimator.degree))
+    kernel = Kernel(names[estimator.kernel], float(estimator._gamma), float(estimator.coef0), int(estimator.degree))
     coefficients = coefficients_of(estimator)
     vectors, intercepts = estimator.support_vectors_, np.array(estimator.intercept_, np.float64)
     vectors = sp.csr_matrix(vectors, copy=True) if is_sparse(vectors) else np.array(vectors)
@@ -223,4 +235,4 @@ def _unscaled(model: KernelModel, scaling: Scaling) -> KernelModel:
     )
 
 
-FORMATS["sklearn"] = ModelFormat(to_sklearn, from_sklearn)
+SKLEARN = ModelFormat(to_sklearn, from_sklearn)

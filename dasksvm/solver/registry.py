@@ -1,6 +1,10 @@
-"""Options that have a name: a table says what each name stands for, and a name that is not in it is an error."""
+"""Options that have a name: a table says what each name stands for, and a name that is not in it is an error.
 
-from collections.abc import Mapping
+Nothing here loads NumPy or numba, so that the command line can list the names quickly.
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -25,3 +29,56 @@ def look_up(table: Mapping[str, Value], what: str, name: str) -> Value:
     if name not in table:
         raise ValueError(f"unknown {what} {name!r}: it must be one of {', '.join(table)}.")
     return table[name]
+
+
+class Registry(MutableMapping[str, Value]):
+    """A table of named objects, each of which is imported when it is first looked up.
+
+    Parameters
+    ----------
+    what : str
+        What kind of thing is named, for errors.
+    homes : mapping of str
+        Where the object of each name is: "package.module:OBJECT".
+
+    Examples
+    --------
+    >>> from dasksvm.solver.registry import Registry
+    >>> numbers = Registry("number", {"pi": "math:pi"})
+    >>> list(numbers), numbers.find("pi") > 3
+    (['pi'], True)
+    """
+
+    def __init__(self, what: str, homes: Mapping[str, str]) -> None:
+        self.what = what
+        self._homes: dict[str, str | None] = dict(homes)
+        self._loaded: dict[str, Value] = {}
+
+    def find(self, name: str) -> Value:
+        """Give the object of a name; ValueError lists the names there are."""
+        return look_up(self, self.what, name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._homes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._homes))
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def __getitem__(self, name: str) -> Value:
+        home = self._homes[name]
+        if name not in self._loaded:
+            assert home is not None
+            module, _, attribute = home.partition(":")
+            self._loaded[name] = getattr(import_module(module), attribute)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        self._loaded[name] = value
+        self._homes.setdefault(name, None)
+
+    def __delitem__(self, name: str) -> None:
+        del self._homes[name]
+        self._loaded.pop(name, None)

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from dasksvm.data import Dataset
 from dasksvm.data.chunked import is_dask
+from dasksvm.data.dataset import Dataset
 from dasksvm.data.feature_names import column_order, names_of_frame
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.engine.preview import Finished, is_due

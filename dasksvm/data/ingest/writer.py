@@ -18,10 +18,11 @@ from dasksvm.config import threads
 from dasksvm.data.blocks import MOST_CLASSES, BadRow, Block, Classes, Part
 from dasksvm.data.chunked import is_sparse
 from dasksvm.data.ingest.group_writer import GroupWriter
-from dasksvm.data.ingest.readers import Reader
+from dasksvm.data.ingest.readers.reader import Reader
 from dasksvm.data.ingest.shuffle import Buckets
 from dasksvm.data.paths import created, is_url
-from dasksvm.data.statistics import SCALES, FeatureStatistics
+from dasksvm.data.scales import SCALES
+from dasksvm.data.statistics import FeatureStatistics
 
 # Size in bytes of the rows that are shuffled in memory at once.
 BUCKET_BYTES = 64 << 20

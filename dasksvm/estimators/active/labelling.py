@@ -7,9 +7,9 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.data import Dataset
 from dasksvm.data.blocks import class_of
 from dasksvm.data.chunked import is_sparse
+from dasksvm.data.dataset import Dataset
 from dasksvm.data.paths import local
 from dasksvm.estimators.active.learner import ActiveLearner
 from dasksvm.solver.kernels.features import Ints

@@ -12,9 +12,9 @@ from sklearn.utils.validation import column_or_1d
 from dasksvm import config
 from dasksvm.config import workspaces
 from dasksvm.config.blas import one_thread
-from dasksvm.data import Dataset
 from dasksvm.data.chunked import stacked
 from dasksvm.data.coding import Coding
+from dasksvm.data.dataset import Dataset
 from dasksvm.data.sources import Examples, MemoryLabels, MemorySource
 from dasksvm.estimators._base import opened
 from dasksvm.estimators._fitting import CONVERGED, support_rows
@@ -24,23 +24,18 @@ from dasksvm.estimators.parameters import check_parameters, flag, integer, one_o
 from dasksvm.estimators.problem import boxes_of
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.engine.choice import best_of_groups
+from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.preview import finished_copy
-from dasksvm.solver.engine.selection import (
-    ACTIVE,
-    AS_GIVEN,
-    CRITERION_OF,
-    MOST_GROUPS,
-    Pools,
-    RandomOrder,
-    Selection,
-    criterion_of,
-)
+from dasksvm.solver.engine.selection import AS_GIVEN, MOST_GROUPS, Pools, RandomOrder, Selection
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import ScorePlan, Targets
 from dasksvm.solver.state.expansion import SEEDS
 from dasksvm.training.local_executor import LocalExecutor
 
-CRITERIA = tuple(name for name, criterion in CRITERION_OF.items() if not criterion.labels)
+
+def criteria_without_labels() -> tuple[str, ...]:
+    """List the selection criteria that a pool without labels allows."""
+    return tuple(name for name, criterion in CRITERIA.items() if not criterion.labels)
 
 
 class ActiveLearner:
@@ -92,17 +87,21 @@ class ActiveLearner:
         estimator: LaSVC,
         pool: Any,
         *,
-        selection: str = ACTIVE,
+        selection: str = "active",
         candidates: int | str = 50,
         first: int = SEEDS,
         retrain: bool = False,
     ) -> None:
         self.selection, self.candidates, self.first, self.retrain = selection, candidates, first, retrain
-        rules = {"selection": one_of(*CRITERIA), "first": integer("[1, inf)", lambda v: v >= 1), "retrain": flag()}
+        rules = {
+            "selection": one_of(*criteria_without_labels()),
+            "first": integer("[1, inf)", lambda v: v >= 1),
+            "retrain": flag(),
+        }
         if candidates != "all":
             rules["candidates"] = integer("[1, inf) or 'all'", lambda v: v >= 1)
         check_parameters(self, rules)
-        self._criterion = criterion_of(selection)
+        self._criterion = CRITERIA.find(selection)
         if candidates == "all" and self._criterion.adaptive:
             raise ValueError(
                 f"selection {selection!r} needs a number of candidates: with 'all' there is nothing to sample."

@@ -16,14 +16,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dasksvm.data import Dataset
 from dasksvm.data.chunked import is_dask
+from dasksvm.data.dataset import Dataset
 from dasksvm.estimators._base import opened
 from dasksvm.estimators.lasvc import LaSVC
 from dasksvm.estimators.parameters import check_parameters, flag, integer
 from dasksvm.estimators.search.gamma import jaakkola_gamma
-from dasksvm.solver.engine.selection import RANDOM
-from dasksvm.solver.kernels.kernel import FORMULAS
+from dasksvm.solver.engine.criteria import RANDOM
+from dasksvm.solver.kernels.registry import KERNELS
 
 # Mean scores are compared after rounding to this many digits, since equal errors can have means that differ by rounding.
 DIGITS = 9
@@ -206,7 +206,7 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
             raise ValueError(f"{type(self.estimator).__name__} has no parameter C to search.")
         # Kernels that this package does not know, such as those of other packages' estimators, are assumed to use γ.
         kernel = parameters.get("kernel")
-        unused = kernel in FORMULAS and "gamma" not in FORMULAS[kernel].parameters
+        unused = kernel in KERNELS and "gamma" not in KERNELS[kernel].parameters
         if "gamma" not in parameters or unused:
             if self.gamma is not None:
                 raise ValueError(f"gamma was given, but {self.estimator!r} does not use it.")

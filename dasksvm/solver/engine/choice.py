@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.selection import NEAR_ENOUGH, criterion_of, measure_of
+from dasksvm.solver.engine.criteria import CRITERIA
+from dasksvm.solver.engine.selection import NEAR_ENOUGH, measure_of
 from dasksvm.solver.engine.tiles import margins, score
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Features, Ints
@@ -52,7 +53,7 @@ def best_of_groups(
     """
     view, choice = plan.view, plan.choice
     assert choice is not None
-    adaptive, measure = criterion_of(choice.criterion).adaptive, measure_of(choice.criterion)
+    adaptive, measure = CRITERIA.find(choice.criterion).adaptive, measure_of(choice.criterion)
     if view.members is None:
         first = np.arange(min(choice.groups, len(features)))
         return first, len(first), 0

@@ -6,56 +6,16 @@ examples of such an order; those of them that are not chosen come again in the n
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.engine.criteria import CRITERIA
+from dasksvm.solver.engine.criteria import RANDOM as RANDOM  # the learner imports it from here
+from dasksvm.solver.engine.criterion import Values
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import Choice
-from dasksvm.solver.registry import look_up
 
-Values = NDArray[np.float64]
-
-
-class Criterion(NamedTuple):
-    """What a selection criterion stands for.
-
-    Attributes
-    ----------
-    measure : callable, or None
-        Called with decision values and labels (1, -1, or 0 for no part), both of shape (P, m); the candidate for which the result
-        is least in some problem comes next. None: examples come in random order, and nothing is measured.
-    labels : bool
-        Whether the measure depends on the labels.
-    adaptive : bool
-        Whether a pool ends early, once it has a few examples near the boundary (paper 1, section 4.4).
-    """
-
-    measure: Callable[[Values, Values], Values] | None
-    labels: bool
-    adaptive: bool
-
-
-def _margin(decision: Values, sign: Values) -> Values:
-    """How far an example is on the side of its label (paper 1, section 4.1)."""
-    found: Values = np.where(sign == 0, np.inf, decision * sign)
-    return found
-
-
-def _distance(decision: Values, sign: Values) -> Values:
-    """How far an example is from the boundary, whatever its label (paper 1, section 4.2)."""
-    return np.abs(decision)
-
-
-RANDOM, GRADIENT, ACTIVE, AUTOACTIVE = "random", "gradient", "active", "autoactive"
-CRITERION_OF = {
-    RANDOM: Criterion(None, labels=False, adaptive=False),
-    GRADIENT: Criterion(_margin, labels=True, adaptive=False),
-    ACTIVE: Criterion(_distance, labels=False, adaptive=False),
-    AUTOACTIVE: Criterion(_distance, labels=False, adaptive=True),
-}
-CRITERIA = tuple(CRITERION_OF)
 # Autoactive sampling ends with so many examples near the boundary (paper 1, section 4.4).
 NEAR_ENOUGH = 5
 FREE, DRAWN, PROCESSED = 0, 1, 2
@@ -72,7 +32,8 @@ class Selection:
 
     Attributes
     ----------
-    criterion : {"random", "gradient", "active", "autoactive"}
+    criterion : str
+        One of `criteria.CRITERIA`.
     candidates : int
         M, the examples of a pool; autoactive sampling ends with twice as many at the latest.
     exact : bool
@@ -86,7 +47,7 @@ class Selection:
     @property
     def adaptive(self) -> bool:
         """Whether a pool ends early."""
-        return criterion_of(self.criterion).adaptive
+        return CRITERIA.find(self.criterion).adaptive
 
     @property
     def most(self) -> int:
@@ -94,14 +55,9 @@ class Selection:
         return 2 * self.candidates if self.adaptive else self.candidates
 
 
-def criterion_of(name: str) -> Criterion:
-    """Give what the name of a selection criterion stands for."""
-    return look_up(CRITERION_OF, "selection criterion", name)
-
-
 def measure_of(name: str) -> Callable[[Values, Values], Values]:
     """Give what a criterion that chooses among candidates compares them by."""
-    measure = criterion_of(name).measure
+    measure = CRITERIA.find(name).measure
     if measure is None:
         raise ValueError(f"selection criterion {name!r} does not choose among candidates.")
     return measure

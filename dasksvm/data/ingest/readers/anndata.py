@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dasksvm.data.blocks import Part
 from dasksvm.data.ingest.readers.arrays import no_labels, numeric
-from dasksvm.data.ingest.readers.reader import RowRanges
+from dasksvm.data.ingest.readers.reader import FileFormat, RowRanges
 
 ALL = slice(None)
 CODECS = (
@@ -135,3 +135,6 @@ def values_of(array: Any, rows: slice = ALL) -> NDArray[Any]:
     if unknown:
         raise ValueError(f"an array has the codec {unknown[0]!r}, but only {', '.join(CODECS)} are supported")
     return np.asarray(array[rows])
+
+
+ANNDATA = FileFormat((".h5ad", ".zarr"), True, lambda path, y, weight, how: AnnDataReader(path, y, weight))

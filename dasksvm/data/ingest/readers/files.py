@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dasksvm.data.blocks import Part
 from dasksvm.data.ingest.readers.arrays import ArrayReader, columns_of, no_labels, numeric
-from dasksvm.data.ingest.readers.reader import RowRanges
+from dasksvm.data.ingest.readers.reader import FileFormat, RowRanges
 
 # Errors that reading a damaged archive or array file can raise.
 BROKEN = (ValueError, EOFError, zlib.error, zipfile.BadZipFile)
@@ -144,3 +144,7 @@ class _Member:
         if len(found) != size:
             raise EOFError("the data end early")
         return np.frombuffer(found, self.dtype)
+
+
+NPY = FileFormat((".npy",), False, lambda path, y, weight, how: npy_reader(path, y, weight))
+NPZ = FileFormat((".npz",), False, lambda path, y, weight, how: NpzReader(path, y, weight))

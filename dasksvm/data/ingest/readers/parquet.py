@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dasksvm.data.blocks import BadRow, Part
 from dasksvm.data.ingest.readers.arrays import no_labels, numeric
-from dasksvm.data.ingest.readers.reader import PIECE_BYTES
+from dasksvm.data.ingest.readers.reader import PIECE_BYTES, FileFormat
 from dasksvm.data.ingest.readers.text import LABELS
 
 
@@ -128,3 +128,6 @@ def _kinds(path: str, schema: Any, columns: list[str]) -> tuple[np.dtype[Any], b
             raise ValueError(f"{path}: column {name} is not numeric but {kind}.")
     dtypes = [np.dtype(kind.to_pandas_dtype()) for kind in inner]
     return (np.result_type(*dtypes) if dtypes else np.dtype(np.float32)), nested
+
+
+PARQUET = FileFormat((".parquet", ".pq"), True, lambda path, y, weight, how: ParquetReader(path, y, weight))

@@ -1,7 +1,8 @@
 """The interface of readers."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 from dasksvm.data.blocks import Part
 
@@ -53,6 +54,35 @@ class Reader(Protocol):
     def read(self, piece: Any) -> Part:
         """Read a piece; BadRow reports a row that cannot be used."""
         ...
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file is read, where its name and its content do not tell (see `Dataset.create`)."""
+
+    format: str | None = None
+    header: bool | None = None
+    features: int | None = None
+    zero_based: bool = False
+    dtype: str = "float32"
+
+
+class FileFormat(NamedTuple):
+    """What is known of a file format.
+
+    Attributes
+    ----------
+    suffixes : tuple of str
+        Ends of file names that mean this format, in lower case.
+    named_columns : bool
+        Whether labels and weights are columns of the file that have a name, and cannot be given as arrays.
+    open : callable
+        Called with the path, y, weight, and a `Reading`; gives the reader.
+    """
+
+    suffixes: tuple[str, ...]
+    named_columns: bool
+    open: Callable[[str, Any, Any, Reading], Reader]
 
 
 class RowRanges:

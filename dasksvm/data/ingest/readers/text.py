@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dasksvm.data.blocks import BadRow, Part
 from dasksvm.data.ingest.readers import parsing
 from dasksvm.data.ingest.readers.arrays import no_labels
-from dasksvm.data.ingest.readers.reader import PIECE_BYTES
+from dasksvm.data.ingest.readers.reader import PIECE_BYTES, FileFormat, Reader, Reading
 
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 # Assumed ratio of compression, from which the number of buckets of a shuffle follows.
@@ -265,3 +265,17 @@ class SvmlightReader(_Text):
         if len(pairs):
             reason = f"{first[pairs[0]].decode()!r} stands where a label is expected: begin lines without labels with 0"
             raise BadRow(int(pairs[0]), None, reason)
+
+
+def _csv(path: str, y: Any, weight: Any, how: Reading) -> Reader:
+    return CsvReader(path, y, weight, how.header, how.dtype)
+
+
+def _svmlight(path: str, y: Any, weight: Any, how: Reading) -> Reader:
+    if isinstance(y, str) or weight is not None:
+        raise ValueError(f"y and weight must be None: in {path} each line begins with its label.")
+    return SvmlightReader(path, y is None, how.features, how.zero_based, how.dtype)
+
+
+CSV = FileFormat((".csv", ".tsv"), True, _csv)
+SVMLIGHT = FileFormat((".svm", ".svmlight", ".libsvm"), True, _svmlight)

@@ -1,0 +1,45 @@
+"""The criteria by which the best of a pool of examples comes next (paper 1, section 4)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+
+
+class Criterion(NamedTuple):
+    """What a selection criterion stands for.
+
+    Attributes
+    ----------
+    measure : callable, or None
+        Called with decision values and labels (1, -1, or 0 for no part), both of shape (P, m); the candidate for which the result
+        is least in some problem comes next. None: examples come in random order, and nothing is measured.
+    labels : bool
+        Whether the measure depends on the labels.
+    adaptive : bool
+        Whether a pool ends early, once it has a few examples near the boundary (paper 1, section 4.4).
+    """
+
+    measure: Callable[[Values, Values], Values] | None
+    labels: bool
+    adaptive: bool
+
+
+def _margin(decision: Values, sign: Values) -> Values:
+    """How far an example is on the side of its label (paper 1, section 4.1)."""
+    found: Values = np.where(sign == 0, np.inf, decision * sign)
+    return found
+
+
+def _distance(decision: Values, sign: Values) -> Values:
+    """How far an example is from the boundary, whatever its label (paper 1, section 4.2)."""
+    return np.abs(decision)
+
+
+RANDOM_ORDER = Criterion(None, labels=False, adaptive=False)
+GRADIENT = Criterion(_margin, labels=True, adaptive=False)
+ACTIVE = Criterion(_distance, labels=False, adaptive=False)
+AUTOACTIVE = Criterion(_distance, labels=False, adaptive=True)
