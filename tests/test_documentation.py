@@ -11,9 +11,9 @@ import pytest
 
 from dasksvm.cli import main as cli
 from dasksvm.cli.solver_options import SOLVERS
-from dasksvm.data.ingest.readers import FORMATS
-from dasksvm.solver.engine.selection import CRITERIA
-from dasksvm.solver.kernels.kernel import KERNELS
+from dasksvm.data.ingest.readers.formats import FORMATS
+from dasksvm.solver.engine.criteria import CRITERIA
+from dasksvm.solver.kernels.registry import KERNELS
 
 ROOT = Path(__file__).parent.parent
 README, CONTRIBUTING, CHANGELOG = (ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG"))
