@@ -182,7 +182,7 @@ def test_model_files(tmp_path, kind):
     assert not (tmp_path / "text").exists()
     with pytest.raises(ValueError, match=r"SVC has no kernel 'laplacian' by name\. Its kernels are linear, poly"):
         model.to_sklearn()
-    with pytest.raises(ValueError, match="the kernel .* is not supported"):
+    with pytest.raises(ValueError, match=r"the kernel .* is not supported"):
         KernelModel.from_sklearn(SVC(kernel=laplacian_kernel).fit(X.toarray() if kind == "sparse" else X, y))
 
 

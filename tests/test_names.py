@@ -173,7 +173,7 @@ def test_a_model_of_a_kernel_that_others_do_not_know(tmp_path, monkeypatch):
     scaled = KernelModel(
         Kernel(NEW), np.eye(2), np.ones((1, 2)), np.zeros(1), np.array([0, 1]), Scaling(np.zeros(2), np.full(2, 2.0))
     )
-    with pytest.raises(ValueError, match=f"scaling cannot be included"):
+    with pytest.raises(ValueError, match="scaling cannot be included"):
         without_scaling(scaled)
 
 
