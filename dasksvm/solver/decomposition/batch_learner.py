@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.kernels.features import Ints
-from dasksvm.solver.lasvm.learner import TwoClassLearner
+from dasksvm.solver.lasvm.biased_learner import BiasedLearner
 
 
-class BatchLearner(TwoClassLearner):
+class BatchLearner(BiasedLearner):
     """A learner that solves the problem of all examples, from α = 0 or from given coefficients."""
 
     started: Ints = np.zeros(0, np.int64)
@@ -19,6 +19,12 @@ class BatchLearner(TwoClassLearner):
     def stuck(self) -> bool:
         """Whether it ended where its way to choose pairs finds none, though some violate."""
         return False
+
+    def ended_early(self) -> bool:
+        """Tell whether a budget, or who watched, ended the run before it was done."""
+        rules = self.settings.decomposition
+        assert rules is not None
+        return self.stopped or (not self.converged and self.progress().steps >= rules.limit)
 
     def _claims(self) -> bool:
         return not self.stopped

@@ -28,7 +28,6 @@ from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.lasvm.finishing import INNER_STEPS, WORKING_SET, Finishing, solve_block
 from dasksvm.solver.messages import CandidateBatch, RowsPlan, ScorePlan, View
-from dasksvm.solver.state.batch import Batch
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.working_arrays import Working, refresh_extremes
 
@@ -196,9 +195,6 @@ class BlockLearner(BatchLearner):
         alpha = self.started_at(result.examples)
         self.expansion.take_in(result, alpha, np.ones(alpha.shape, np.bool_))
 
-    def _run(self, batch: Batch) -> bool:
-        raise NotImplementedError
-
     def _recompute(self) -> None:
         """Compute the gradients of the members, which came in with coefficients of their own."""
         s = self.expansion
@@ -262,7 +258,7 @@ class BlockLearner(BatchLearner):
             self.looked[:] = -np.inf
         for now in self.finishing:
             self._note(now)
-        self._go_on()
+        self._go_on(self._adopt)
         again, self.came = idle and self.came > 0, 0
         if again:
             # Of those who came nobody violates, but S may have been solved less far than it has to be.

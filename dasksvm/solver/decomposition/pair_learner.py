@@ -1,12 +1,14 @@
 """Decomposition in pairs (paper 4; paper 1, section 3.1): all examples are taken in, and then each step needs the rows of two."""
 
 from dasksvm.solver.decomposition.batch_learner import BatchLearner
-from dasksvm.solver.decomposition.intake import IntakeLearner
+from dasksvm.solver.decomposition.intake import AllExamples, view_for_intake
 from dasksvm.solver.decomposition.pair_solver import Pairs
+from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
 from dasksvm.solver.state.expansion import Expansion
 
 
-class PairLearner(IntakeLearner, BatchLearner):
+class PairLearner(BatchLearner):
     """The two-variable solver on one problem, or on several that share the kernel rows.
 
     Parameters
@@ -14,6 +16,18 @@ class PairLearner(IntakeLearner, BatchLearner):
     settings : Settings
         With decomposition rules.
     """
+
+    expansion: AllExamples
+
+    def _expansion(self) -> Expansion:
+        return AllExamples(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
+
+    def _view(self) -> View:
+        return view_for_intake(self.applied, self.settings.problems)
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        self.expansion.take_in_all(result)
+        self.seen += len(result.examples) if self.phase == "online" else 0
 
     @property
     def stuck(self) -> bool:

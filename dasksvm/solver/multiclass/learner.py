@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.algorithm import Outcome
-from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.learner import Learner, Outcome
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess
+from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.finishing import Blocks
@@ -47,6 +47,9 @@ class MachineLearner(Learner):
 
     def _expansion(self) -> Expansion:
         return Patterns(self.settings.kernel, self.machine, self.settings.cache_bytes)
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        self._iterate(result, plan, arrivals, self._run)
 
     def _run(self, batch: Batch) -> bool:
         process(self.expansion, batch, self.machine, self.rules, self.schedule)
@@ -122,6 +125,9 @@ class MachineLearner(Learner):
         """Find the largest violation of the whole set."""
         members = self.outcome(self.expansion, self.finishing).delta
         self.violation = np.maximum(members, self.outside)
+
+    def _finished(self) -> None:
+        self._make_passes(self._adopt, self._verify)
 
     def _adopt(self) -> None:
         self.expansion.replace(self.finishing[0].alpha, self.finishing[0].score)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.decomposition.intake import IntakeLearner
+from dasksvm.solver.decomposition.intake import AllExamples, view_for_intake
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.lasvm.finishing import present_rows
+from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
 from dasksvm.solver.multiclass.schedule import draw, skip
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import PAGE
@@ -102,7 +103,7 @@ class Ascent:
             setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
 
 
-class AscentLearner(IntakeLearner, UnbiasedLearner):
+class AscentLearner(UnbiasedLearner):
     """Batch coordinate ascent on one problem, or on several that share the kernel rows.
 
     Parameters
@@ -110,6 +111,18 @@ class AscentLearner(IntakeLearner, UnbiasedLearner):
     settings : Settings
         With tracking rules.
     """
+
+    expansion: AllExamples
+
+    def _expansion(self) -> Expansion:
+        return AllExamples(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
+
+    def _view(self) -> View:
+        return view_for_intake(self.applied, self.settings.problems)
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        self.expansion.take_in_all(result)
+        self.seen += len(result.examples) if self.phase == "online" else 0
 
     def _standing(self) -> tuple[Values, Values]:
         now = [self.finisher(self.expansion, p, 0.0) for p in range(self.settings.problems)]

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.algorithm import Outcome
-from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.learner import Learner, Outcome
 from dasksvm.solver.engine.tiles import within
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.kernels.kernel import Kernel
@@ -108,6 +107,9 @@ class GapLearner(UnbiasedLearner):
         s = self.settings
         assert s.gap is not None
         return BandExpansion(s.kernel, s.problems, s.cache_bytes, s.gap)
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        self._iterate(result, plan, arrivals, self._run)
 
     def _run(self, batch: Batch) -> bool:
         s, rules, most = self.expansion, self.settings.gap, self.settings.rules.max_support

@@ -11,7 +11,7 @@ from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.features import Features, Floats, Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.lasvm.finishing import present_rows
-from dasksvm.solver.messages import CandidateBatch, Progress
+from dasksvm.solver.messages import CandidateBatch, Progress, ScorePlan
 from dasksvm.solver.state.batch import Batch, in_each_problem
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.working_arrays import dual_objective
@@ -162,6 +162,9 @@ class TrackingLearner(UnbiasedLearner):
     def _expansion(self) -> Expansion:
         s = self.settings
         return TrackedExpansion(s.kernel, s.problems, s.cache_bytes, self.rules)
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        self._iterate(result, plan, arrivals, self._run)
 
     def _run(self, batch: Batch) -> bool:
         s, rules, most = self.expansion, self.rules, self.settings.rules.max_support
