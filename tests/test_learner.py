@@ -250,5 +250,6 @@ def test_a_run_is_stuck_when_it_neither_gains_nor_comes_nearer():
     assert not any(stall.stuck(False, 1.0 / (1 + n)) for n in range(200))
     # What is gained may be less than the last bit of the dual.
     assert not any(stall.stuck(True, 1.0) for _ in range(200))
-    again = finishing.Stall(*stall.state())
+    again = finishing.Stall()
+    again.restore(stall.state())
     assert [again.stuck(False, 1.0) for _ in range(finishing.STALLED + 1)] == [*[False] * finishing.STALLED, True]

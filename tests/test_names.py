@@ -29,7 +29,7 @@ from dasksvm.solver.decomposition import pair_state
 from dasksvm.solver.decomposition.block_learner import BlockLearner
 from dasksvm.solver.decomposition.pair_steps import _greedy, _searched
 from dasksvm.solver.decomposition.rules import SELECTIONS, STOPS, DecompositionRules
-from dasksvm.solver.engine import learner_state, selection
+from dasksvm.solver.engine import selection
 from dasksvm.solver.engine.choice import execute
 from dasksvm.solver.engine.selection import Criterion, Selection
 from dasksvm.solver.kernels.features import DenseFeatures
@@ -37,6 +37,7 @@ from dasksvm.solver.kernels.kernel import FORMULAS, Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Choice, ScorePlan, Targets, View
 from dasksvm.solver.multiclass import steps
+from dasksvm.solver.state import capture
 from pipelines import compare, ingest, robust, tasks
 from tests.helpers import blobs, decomposing, kernel_matrix
 
@@ -268,7 +269,7 @@ def test_a_scale_without_a_map_is_refused(tmp_path, monkeypatch):
 
 def test_features_of_an_unknown_kind_are_not_read():
     with pytest.raises(ValueError, match=f"unknown kind '{NEW}'"):
-        learner_state._read_features("store", {"store.kind": NEW})
+        capture.read_features({"kind": NEW})
 
 
 def test_blocks_turn_only_from_the_phases_that_they_know():

@@ -24,7 +24,7 @@ from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
 
-KIND, VERSION = "dasksvm-snapshot", 1
+KIND, VERSION = "dasksvm-snapshot", 2
 NAME = re.compile(r"snapshot-(\d{4,})-(\d{6,})")
 CLAIM = re.compile(r"executor-(\d{4,})")
 KEPT = 3

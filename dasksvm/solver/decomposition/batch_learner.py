@@ -1,6 +1,6 @@
 """What the batch solvers share as learners: where they begin."""
 
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from dasksvm.solver.lasvm.biased_learner import BiasedLearner
 class BatchLearner(BiasedLearner):
     """A learner that solves the problem of all examples, from α = 0 or from given coefficients."""
 
+    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "started", "start")
     started: Ints = np.zeros(0, np.int64)
     start: NDArray[np.float64] = np.zeros((1, 0))
 
@@ -42,12 +43,3 @@ class BatchLearner(BiasedLearner):
             hit = self.started[at] == examples
             found[:, hit] = self.start[:, at[hit]]
         return found
-
-    def more_state(self) -> dict[str, NDArray[Any]]:
-        """Give where it begins."""
-        return super().more_state() | {"started": self.started, "start": self.start}
-
-    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on with what `more_state` gave."""
-        super().take_state(arrays)
-        self.started, self.start = arrays["started"].copy(), arrays["start"].copy()

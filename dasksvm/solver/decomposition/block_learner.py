@@ -11,6 +11,7 @@ violate, and waits. Before that, while solutions still differ, those wait that l
 moved. So the last look says of every example that it is at rest.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,7 +80,22 @@ class BlockLearner(BatchLearner):
         With decomposition rules.
     """
 
+    STATE = (
+        *BatchLearner.STATE,
+        "gradient",
+        "weight",
+        "looked",
+        "path",
+        "reach",
+        "band",
+        "met",
+        "came",
+        "kind",
+        "last",
+        "last_looks",
+    )
     expansion: RowlessExpansion
+    finishing: Sequence[BlockFinishing]
 
     def _expansion(self) -> Expansion:
         return RowlessExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
@@ -113,19 +129,6 @@ class BlockLearner(BatchLearner):
         # Examples met, members that came with the last look, the kind of it, whether a claim is made from it, and how many
         # such looks there were.
         self.met = self.came = self.kind = self.last = self.last_looks = 0
-
-    def more_state(self) -> dict[str, NDArray[Any]]:
-        """Give what the looks have told."""
-        names = ("gradient", "weight", "looked", "path", "reach", "band")
-        standing = np.array([self.met, self.came, self.kind, self.last, self.last_looks])
-        return super().more_state() | {name: getattr(self, name) for name in names} | {"standing": standing}
-
-    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on with what `more_state` gave."""
-        super().take_state(arrays)
-        for name in ("gradient", "weight", "looked", "path", "reach", "band"):
-            setattr(self, name, arrays[name].copy())
-        self.met, self.came, self.kind, self.last, self.last_looks = (int(number) for number in arrays["standing"])
 
     def stop(self) -> None:
         """End with what there is."""
@@ -210,7 +213,7 @@ class BlockLearner(BatchLearner):
 
     # Around S
 
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Finishing:
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> BlockFinishing:
         """Make what solves a problem of S."""
         rules = self.settings.decomposition
         assert rules is not None

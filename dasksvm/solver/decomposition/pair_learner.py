@@ -1,5 +1,7 @@
 """Decomposition in pairs (paper 4; paper 1, section 3.1): all examples are taken in, and then each step needs the rows of two."""
 
+from collections.abc import Sequence
+
 from dasksvm.solver.decomposition.batch_learner import BatchLearner
 from dasksvm.solver.decomposition.intake import AllExamples, view_for_intake
 from dasksvm.solver.decomposition.pair_solver import Pairs
@@ -18,6 +20,7 @@ class PairLearner(BatchLearner):
     """
 
     expansion: AllExamples
+    finishing: Sequence[Pairs]
 
     def _expansion(self) -> Expansion:
         return AllExamples(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)

@@ -6,21 +6,23 @@ batch i - L, whatever the timing.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.engine.choice import near_boundary
 from dasksvm.solver.engine.drift import Slack
+from dasksvm.solver.engine.finisher import Finisher, outcome_of
 from dasksvm.solver.engine.selection import AS_GIVEN, RANDOM, Pools, RandomOrder
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import CandidateBatch, MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan, View
 from dasksvm.solver.state.batch import ENTERED, SEEN, STEPS, Batch, absorb, begin
+from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Each, Expansion
 
 LEAST_BATCH, LARGEST_BATCH = 64, 500
@@ -31,16 +33,7 @@ ERRORS_FOUND, ERRORS_EXPECTED = 4.0, 16.0
 NEAR = 0.5
 
 
-class Outcome(NamedTuple):
-    """What finishing gives: coefficients (P, V), the extremes that the biases lie between (P, 2), violations and duals."""
-
-    coefficients: NDArray[np.float64]
-    extremes: NDArray[np.float64]
-    delta: NDArray[np.float64]
-    dual: NDArray[np.float64]
-
-
-class Learner(ABC):
+class Learner(Stateful, ABC):
     """A solver as a state machine: seeding → online → finishing (→ online again, or checking) → done.
 
     This class decides what is asked for and when the phases change. The abstract methods are what a solver implements. Two
@@ -54,6 +47,32 @@ class Learner(ABC):
 
     # What `Progress.delta` is.
     measure = "delta"
+    # What is made anew with arguments of its own is not listed: the order, the pools, the finishers and what is in flight.
+    STATE: ClassVar[tuple[str, ...]] = (
+        "phase",
+        "epoch",
+        "position",
+        "asked",
+        "applied",
+        "seen",
+        "seen_before",
+        "steps",
+        "evaluations",
+        "refreshes",
+        "changed",
+        "stopped",
+        "converged",
+        "strangers",
+        "paused",
+        "error",
+        "violation",
+        "extremes",
+        "excess",
+        "seeds",
+        "queue",
+        "drift",
+        "expansion",
+    )
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -70,7 +89,7 @@ class Learner(ABC):
         self.drift = Slack(settings.problems)
         self.pools: Pools | None = None
         self.inflight: dict[int, tuple[Plan, Ints]] = {}
-        self.finishing: list[Any] = []
+        self.finishing: Sequence[Finisher] = []
         self.extremes: NDArray[np.float64] = np.zeros((settings.problems, 2))
         # The largest error of a gradient that was found in S when it was computed anew in float64; and the largest violation of
         # the whole set, once that is known.
@@ -92,12 +111,8 @@ class Learner(ABC):
         """The largest violation and the dual of each problem, from the working gradients."""
 
     @abstractmethod
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Any:
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Finisher:
         """Make what finishes a problem of an expansion."""
-
-    @abstractmethod
-    def outcome(self, expansion: Expansion, finished: list[Any]) -> Outcome:
-        """Tell what the finished problems of an expansion give."""
 
     @abstractmethod
     def _finished_alpha(self) -> NDArray[np.float64] | None:
@@ -122,15 +137,6 @@ class Learner(ABC):
     def _finished(self) -> None:
         """Go over to what follows when all problems are finished."""
         self._check()
-
-    def more_state(self) -> dict[str, NDArray[Any]]:
-        """Give the arrays, changed in place, that a subclass keeps beside the expansion."""
-        return {}
-
-    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on with what `more_state` gave."""
-        for name, array in self.more_state().items():
-            array[:] = arrays[name]
 
     # Phases
 
@@ -338,7 +344,7 @@ class Learner(ABC):
     def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
         """Give the support vectors, ordered by class and example: coefficients (P, S), classes, examples and slots (S,)."""
         s = self.expansion
-        coefficients = self.outcome(s, self.finishing).coefficients
+        coefficients = outcome_of(self.finishing).coefficients
         places = s.support(coefficients)
         return coefficients[:, places], s.code[places], s.example[places], s.working.slot[places]
 
@@ -346,7 +352,7 @@ class Learner(ABC):
 
     def begin_finishing(self, problem: int) -> None:
         """Begin to finish a problem, after those before it."""
-        self.finishing.append(self.finisher(self.expansion, problem, self._tau()))
+        self.finishing = [*self.finishing, self.finisher(self.expansion, problem, self._tau())]
 
     def copy_tau(self) -> float:
         """Where finishing stops on a copy that is shown on the way."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import Choice
 from dasksvm.solver.registry import look_up
+from dasksvm.solver.state.capture import Stateful
 
 Values = NDArray[np.float64]
 
@@ -164,7 +165,7 @@ class RandomOrder:
         return np.random.default_rng([self.seed, *key]).permutation(count)
 
 
-class Pools:
+class Pools(Stateful):
     """The examples of an epoch that can still be chosen, and the pools that they are chosen from.
 
     Parameters
@@ -172,6 +173,8 @@ class Pools:
     order : RandomOrder
     how : Selection
     """
+
+    STATE = ("turn", "position", "free", "groups", "size", "mark")
 
     def __init__(self, order: RandomOrder, how: Selection) -> None:
         self.order = order

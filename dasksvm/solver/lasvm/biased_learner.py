@@ -1,21 +1,51 @@
 """What the learners of two-class problems with a bias share: how the bias is found, and what is claimed of the whole set."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.learner import Learner, Outcome
+from dasksvm.solver.engine.finisher import Finisher, outcome_of
+from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.lasvm import steps
-from dasksvm.solver.lasvm.finishing import Finishing
 from dasksvm.solver.lasvm.outside import Outside, best_bias
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
-from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.working_arrays import dual_objective
 
 # A share of free support vectors that is too small to take the bias from, unless the whole set is at the optimum.
 FEW_FREE = 0.01
+
+
+class BiasedFinisher(Finisher, Protocol):
+    """The steps of a problem with a bias. Arrays have an entry for each place."""
+
+    @property
+    def dual(self) -> float:
+        """W(α) of paper 1, equation 4."""
+
+    @property
+    def g(self) -> NDArray[np.float64]:
+        """Gradients."""
+
+    @property
+    def lower(self) -> NDArray[np.float64]:
+        """The least that each coefficient may be."""
+
+    @property
+    def upper(self) -> NDArray[np.float64]:
+        """The most that each coefficient may be."""
+
+    @property
+    def member(self) -> NDArray[np.bool_]:
+        """Whether a member of this problem stands at each place."""
+
+    def movable(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Tell which members may rise and which may fall."""
+
+    def extremes(self) -> tuple[float, float]:
+        """g_max and g_min of paper 1, equation 10; -inf and inf where nothing may move."""
 
 
 class BiasedLearner(Learner):
@@ -26,33 +56,14 @@ class BiasedLearner(Learner):
     settings : Settings
     """
 
+    STATE: ClassVar[tuple[str, ...]] = (*Learner.STATE, "open", "outside")
+    finishing: Sequence[BiasedFinisher]
+
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         # Which problems S leaves the bias of open, and what the last look has found.
         self.open: NDArray[np.bool_] = np.zeros(settings.problems, np.bool_)
         self.outside = Outside(settings.problems, 0)
-
-    def more_state(self) -> dict[str, NDArray[Any]]:
-        """Give what the last look has found."""
-        found = self.outside
-        return {
-            "open": self.open,
-            "outside.extremes": found.extremes,
-            "outside.gradient": found.gradient,
-            "outside.weight": found.weight,
-        }
-
-    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on with what `more_state` gave."""
-        self.open = arrays["open"].copy()
-        for name in ("extremes", "gradient", "weight"):
-            setattr(self.outside, name, arrays[f"outside.{name}"].copy())
-
-    def outcome(self, expansion: Expansion, finished: list[Any]) -> Outcome:
-        """Tell what the finished problems of an expansion give."""
-        extremes = np.array([now.extremes() for now in finished])
-        duals = np.array([now.dual for now in finished])
-        return Outcome(np.array([now.alpha for now in finished]), extremes, extremes[:, 0] - extremes[:, 1], duals)
 
     def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         w = self.expansion.working
@@ -68,13 +79,13 @@ class BiasedLearner(Learner):
         return np.array([now.alpha for now in self.finishing]) if self.finishing else None
 
     def _closed(self) -> bool:
-        self.extremes = self.outcome(self.expansion, self.finishing).extremes
+        self.extremes = outcome_of(self.finishing).extremes
         self.open = np.array([self._leaves_open(now) for now in self.finishing])
         some = bool(self.open.any())
         self.outside = Outside(self.settings.problems, len(self.order) if some else 0)
         return not some
 
-    def _leaves_open(self, now: Any) -> bool:
+    def _leaves_open(self, now: BiasedFinisher) -> bool:
         """Tell whether S leaves the bias of a problem open: no support vector is free, or, short of the optimum, hardly any.
 
         Then the few that are free may lie anywhere: S is not all that the bias depends on.
@@ -102,7 +113,7 @@ class BiasedLearner(Learner):
             rising, falling = self.outside.extremes[p]
             self.violation[p] = max(max(top, rising) - bias, bias - min(bottom, falling), 0.0)
 
-    def _best_bias(self, now: Finishing) -> tuple[float, float]:
+    def _best_bias(self, now: BiasedFinisher) -> tuple[float, float]:
         """Find the best biases of a problem for the whole set, the members among it."""
         members = np.flatnonzero(now.member)
         bounds = (now.upper - now.lower)[members] * self.expansion.working.sign[now.problem, members]

@@ -1,5 +1,7 @@
 """The learner of two-class problems: LASVM (paper 1, section 3.2)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +21,8 @@ class TwoClassLearner(BiasedLearner):
     ----------
     settings : Settings
     """
+
+    finishing: Sequence[Finishing]
 
     def _expansion(self) -> Expansion:
         return Expansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)

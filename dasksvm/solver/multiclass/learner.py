@@ -1,11 +1,12 @@
 """The learner of a multi-class machine: the same batches, look-ahead and passes, other steps (paper 5, chapters 4 and 5)."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.learner import Learner, Outcome
+from dasksvm.solver.engine.finisher import outcome_of
+from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess
 from dasksvm.solver.kernels.features import Ints
@@ -14,7 +15,6 @@ from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.finishing import Blocks
 from dasksvm.solver.multiclass.online import Schedule, process
 from dasksvm.solver.multiclass.schedule import initial_gains, seeded
-from dasksvm.solver.multiclass.structure import coefficients
 from dasksvm.solver.state.batch import Batch
 from dasksvm.solver.state.expansion import Expansion
 
@@ -31,7 +31,9 @@ class MachineLearner(Learner):
         With a machine and its steps.
     """
 
+    STATE = (*Learner.STATE, "outside", "schedule")
     expansion: Patterns
+    finishing: Sequence[Blocks]
 
     def __init__(self, settings: Settings) -> None:
         assert settings.machine is not None
@@ -74,7 +76,7 @@ class MachineLearner(Learner):
 
     def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         now = self.finishing if self.finishing else [Blocks(self.expansion, 0.0)]
-        found = self.outcome(self.expansion, now)
+        found = outcome_of(now)
         return found.delta, found.dual
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> Blocks:
@@ -82,25 +84,10 @@ class MachineLearner(Learner):
         assert isinstance(expansion, Patterns)
         return Blocks(expansion, tau)
 
-    def outcome(self, expansion: Expansion, finished: list[Blocks]) -> Outcome:
-        """Tell what a finished expansion gives; there is no bias."""
-        assert isinstance(expansion, Patterns)
-        now = finished[-1]
-        return Outcome(
-            coefficients(self.machine, now.alpha, expansion.labels()),
-            np.zeros((self.machine.classes, 2)),
-            np.array([now.violations().max(initial=0.0)]),
-            np.array([now.dual()]),
-        )
-
-    def more_state(self) -> dict[str, NDArray[Any]]:
-        """Give the state of the schedule, and what the last look has found."""
-        return self.schedule._asdict() | {"outside": self.outside}
-
     def dual_variables(self) -> NDArray[np.float64]:
         """Give α of the support patterns, in the order of `solution`, shape (d, S)."""
         alpha: NDArray[np.float64] = self.finishing[-1].alpha
-        return alpha[:, self.expansion.support(self.outcome(self.expansion, self.finishing).coefficients)]
+        return alpha[:, self.expansion.support(outcome_of(self.finishing).coefficients)]
 
     # Finishing
 
@@ -123,7 +110,7 @@ class MachineLearner(Learner):
 
     def _conclude(self) -> None:
         """Find the largest violation of the whole set."""
-        members = self.outcome(self.expansion, self.finishing).delta
+        members = outcome_of(self.finishing).delta
         self.violation = np.maximum(members, self.outside)
 
     def _finished(self) -> None:

@@ -4,17 +4,20 @@ All examples are taken in first, with α = 0, which needs no kernel values. Fini
 all of them, in blocks whose kernel rows are computed as one tile.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.decomposition.intake import AllExamples, view_for_intake
+from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.lasvm.finishing import present_rows
 from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
 from dasksvm.solver.multiclass.schedule import draw, skip
+from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import PAGE
 from dasksvm.solver.unbiased.gap_steps import free_step
@@ -23,10 +26,9 @@ from dasksvm.solver.unbiased.learner import UnbiasedLearner
 Values = NDArray[np.float64]
 # Picks whose rows are computed together, if the cache can hold twice as many.
 BLOCK = 128
-STATE = ("problem", "alpha", "g", "dual", "steps", "done", "ahead", "_lacking")
 
 
-class Ascent:
+class Ascent(Stateful):
     """The steps of a problem, on copies of its coefficients and gradients.
 
     Parameters
@@ -38,8 +40,7 @@ class Ascent:
         K.
     """
 
-    cache = None
-    rounds = 0
+    STATE = ("problem", "alpha", "g", "dual", "steps", "done", "ahead", "_lacking")
 
     def __init__(self, expansion: Expansion, problem: int, seed: int, steps: int) -> None:
         w, places = expansion.working, expansion.places
@@ -92,15 +93,9 @@ class Ascent:
         terms = np.maximum(self.lower * self.g, self.upper * self.g) - self.alpha * self.g
         return float(terms.sum() / max((self.upper - self.lower).sum(), np.finfo(float).tiny))
 
-    def state(self) -> dict[str, Any]:
-        """Give what a snapshot needs beside the working arrays and the cache."""
-        return {name: getattr(self, name) for name in STATE}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        for name in STATE:
-            value = state[name]
-            setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
+    def outcome(self) -> Outcome:
+        """Tell what it has come to; there is no bias."""
+        return Outcome.of_problem(self.alpha, (0.0, 0.0), self.gap, self.dual)
 
 
 class AscentLearner(UnbiasedLearner):
@@ -113,6 +108,7 @@ class AscentLearner(UnbiasedLearner):
     """
 
     expansion: AllExamples
+    finishing: Sequence[Ascent]
 
     def _expansion(self) -> Expansion:
         return AllExamples(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)

@@ -1,16 +1,16 @@
 """The learner of two-class problems without bias: LASVM-G and its kin (paper 2)."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.learner import Learner, Outcome
+from dasksvm.solver.engine.finisher import Outcome
+from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.tiles import within
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.state.batch import Batch, in_each_problem
+from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.working_arrays import dual_objective
 from dasksvm.solver.unbiased import gap_steps
@@ -46,11 +46,10 @@ class BandExpansion(Expansion):
         return within(result.sign[:, at] * gradient, *self.limits()), gradient
 
 
-class Held:
+class Held(Stateful):
     """What there is to finish of a problem: nothing, since every iteration ends where it should."""
 
-    cache = None
-    rounds = steps = 0
+    steps = 0
 
     def __init__(self, expansion: Expansion, problem: int) -> None:
         w, places = expansion.working, expansion.places
@@ -63,23 +62,29 @@ class Held:
         """Tell that nothing violates."""
         return False
 
-    def state(self) -> dict[str, Any]:
-        """Give what a snapshot needs: all of it is in the expansion."""
-        return {}
+    def order(self, expansion: Expansion) -> Ints:
+        """Slots of the places."""
+        return expansion.order()
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+    def missing(self, expansion: Expansion) -> Ints:
+        """List no members: there are no steps to make."""
+        return np.zeros(0, np.int64)
+
+    def put(self, expansion: Expansion, rows: Floats) -> None:
+        """Keep nothing."""
+
+    def solve(self, expansion: Expansion) -> None:
+        """Make no steps."""
+
+    def outcome(self) -> Outcome:
+        """Tell what the iterations have come to."""
+        return Outcome.of_problem(self.alpha, (0.0, 0.0), self.gap, self.dual)
 
 
 class UnbiasedLearner(Learner):
     """A learner of two-class problems that have no bias, and nothing to close."""
 
     measure = "gap"
-
-    def outcome(self, expansion: Expansion, finished: list[Any]) -> Outcome:
-        """Tell what the problems of an expansion give; there is no bias."""
-        gaps, duals = np.array([now.gap for now in finished]), np.array([now.dual for now in finished])
-        return Outcome(np.array([now.alpha for now in finished]), np.zeros((len(finished), 2)), gaps, duals)
 
     def _finished_alpha(self) -> Values | None:
         return None
@@ -121,5 +126,5 @@ class GapLearner(UnbiasedLearner):
         return np.array([gap_steps.gap(w, p) for p in range(len(w.alpha))]), dual_objective(w)
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> Held:
-        """Make what stands for finishing."""
+        """Return a finisher that does nothing."""
         return Held(expansion, problem)

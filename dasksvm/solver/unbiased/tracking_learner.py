@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +35,7 @@ class TrackedExpansion(Expansion):
     """
 
     band = True
+    STATE = (*Expansion.STATE, "number", "place", "came", "tracks")
 
     def __init__(self, kernel: Kernel, problems: int, cache_bytes: int, rules: TrackingRules) -> None:
         super().__init__(kernel, problems, cache_bytes)
@@ -193,18 +193,6 @@ class TrackingLearner(UnbiasedLearner):
         return np.array([tracking_steps.standing(w, p) for p in range(len(w.alpha))]), dual_objective(w)
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> Tracked:
-        """Make what stands for finishing."""
+        """Return a finisher that only gives the average of the last iterates."""
         assert isinstance(expansion, TrackedExpansion)
         return Tracked(expansion, problem)
-
-    def more_state(self) -> dict[str, NDArray[Any]]:
-        """Give the numbers, the average and the record of the gap."""
-        s = self.expansion
-        tracks = {f"tracks.{name}": array for name, array in s.tracks._asdict().items()}
-        return {"number": s.number, "place": s.place, "came": s.came} | tracks
-
-    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on with what `more_state` gave."""
-        s = self.expansion
-        s.number, s.place, s.came = (arrays[name].copy() for name in ("number", "place", "came"))
-        s.tracks = tracking_steps.Tracks(*(arrays[f"tracks.{name}"].copy() for name in tracking_steps.Tracks._fields))
