@@ -243,6 +243,7 @@ def test_another_runs_snapshots_are_refused(data, tmp_path):
         (data, solver(gamma=0.7), "kernel.gamma"),
         (data, solver(random_state=2), "random_state"),
         (other, solver(), "chunks"),
+        (data, SMOSVC(C=3.0, random_state=1), "solver"),
     ]
     for given, estimator, what in cases:
         with pytest.raises(AnotherRun, match=what):

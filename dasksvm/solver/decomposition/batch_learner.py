@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.decomposition.rules import DecompositionSettings
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.lasvm.biased_learner import BiasedLearner
 
@@ -13,6 +14,7 @@ class BatchLearner(BiasedLearner):
     """A learner that solves the problem of all examples, from α = 0 or from given coefficients."""
 
     STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "started", "start")
+    settings: DecompositionSettings
     started: Ints = np.zeros(0, np.int64)
     start: NDArray[np.float64] = np.zeros((1, 0))
 
@@ -23,9 +25,7 @@ class BatchLearner(BiasedLearner):
 
     def ended_early(self) -> bool:
         """Tell whether a budget, or who watched, ended the run before it was done."""
-        rules = self.settings.decomposition
-        assert rules is not None
-        return self.stopped or (not self.converged and self.progress().steps >= rules.limit)
+        return self.stopped or (not self.converged and self.progress().steps >= self.settings.rules.limit)
 
     def _claims(self) -> bool:
         return not self.stopped

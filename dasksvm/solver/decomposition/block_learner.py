@@ -22,10 +22,9 @@ from dasksvm.solver.decomposition.batch_learner import BatchLearner
 from dasksvm.solver.decomposition.block_pairs import solve_square
 from dasksvm.solver.decomposition.intake import RowlessExpansion
 from dasksvm.solver.decomposition.pair_state import number_of
-from dasksvm.solver.decomposition.rules import DecompositionRules
+from dasksvm.solver.decomposition.rules import BlockRules, BlockSettings
 from dasksvm.solver.engine.learner import REFRESHES
 from dasksvm.solver.engine.selection import RandomOrder
-from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.lasvm.finishing import INNER_STEPS, WORKING_SET, Finishing, solve_block
 from dasksvm.solver.messages import CandidateBatch, RowsPlan, ScorePlan, View
@@ -50,10 +49,10 @@ class BlockFinishing(Finishing):
     working : Working
     problem : int
     tau : float
-    rules : DecompositionRules
+    rules : BlockRules
     """
 
-    def __init__(self, working: Working, problem: int, tau: float, rules: DecompositionRules) -> None:
+    def __init__(self, working: Working, problem: int, tau: float, rules: BlockRules) -> None:
         super().__init__(working, problem, tau)
         self.rules = rules
         self.size = rules.size or WORKING_SET
@@ -76,8 +75,7 @@ class BlockLearner(BatchLearner):
 
     Parameters
     ----------
-    settings : Settings
-        With decomposition rules.
+    settings : BlockSettings
     """
 
     STATE = (
@@ -94,13 +92,14 @@ class BlockLearner(BatchLearner):
         "last",
         "last_looks",
     )
+    settings: BlockSettings
     expansion: RowlessExpansion
     finishing: Sequence[BlockFinishing]
 
     def _expansion(self) -> Expansion:
         return RowlessExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: BlockSettings) -> None:
         super().__init__(settings)
         self._forget_looks(0)
 
@@ -176,7 +175,7 @@ class BlockLearner(BatchLearner):
 
     def _nearness(self) -> Values:
         """How near to violating examples come in; in the last look those that violate by more than the tolerance."""
-        return np.full_like(self.band, -self.settings.rules.tau) if self.last else self.band
+        return np.full_like(self.band, -self.settings.tau) if self.last else self.band
 
     # Taking
 
@@ -215,13 +214,12 @@ class BlockLearner(BatchLearner):
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> BlockFinishing:
         """Make what solves a problem of S."""
-        rules = self.settings.decomposition
-        assert rules is not None
+        rules = self.settings.rules
         left = max(rules.limit - self.steps - sum(now.steps for now in self.finishing), 0)
         return BlockFinishing(expansion.working, problem, tau, rules._replace(limit=left))
 
     def _tau(self) -> float:
-        tau = self.settings.rules.tau
+        tau = self.settings.tau
         if self.met < len(self.order):
             return max(COARSE, tau)
         members = np.count_nonzero(self.expansion.working.holders)
@@ -240,12 +238,11 @@ class BlockLearner(BatchLearner):
         self._gather()
         self._conclude()
         at_rest = not (self.stopped or self._spent())
-        self.converged, self.phase = at_rest and self._within(self.settings.rules.tau), "done"
+        self.converged, self.phase = at_rest and self._within(self.settings.tau), "done"
 
     def _spent(self) -> bool:
         """Tell whether all steps are made that there may be."""
-        rules = self.settings.decomposition
-        assert rules is not None
+        rules = self.settings.rules
         return bool(self.steps + sum(now.steps for now in self.finishing) >= rules.limit)
 
     def _finished(self) -> None:
@@ -315,7 +312,7 @@ class BlockLearner(BatchLearner):
             self.error = max(self.error, error)
             top, bottom = now.extremes()
             worst = max(worst, top - bottom)
-        return self.refreshes >= REFRESHES or worst / 2 + self.error <= self.settings.rules.tau
+        return self.refreshes >= REFRESHES or worst / 2 + self.error <= self.settings.tau
 
     def _gather(self) -> None:
         """Hand over what is known of the examples outside S."""

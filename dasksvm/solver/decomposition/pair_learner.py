@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dasksvm.solver.decomposition.batch_learner import BatchLearner
 from dasksvm.solver.decomposition.intake import AllExamples, view_for_intake
 from dasksvm.solver.decomposition.pair_solver import Pairs
+from dasksvm.solver.decomposition.rules import PairSettings
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
 from dasksvm.solver.state.expansion import Expansion
@@ -15,10 +16,10 @@ class PairLearner(BatchLearner):
 
     Parameters
     ----------
-    settings : Settings
-        With decomposition rules.
+    settings : PairSettings
     """
 
+    settings: PairSettings
     expansion: AllExamples
     finishing: Sequence[Pairs]
 
@@ -39,10 +40,8 @@ class PairLearner(BatchLearner):
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> Pairs:
         """Make what makes the steps of a problem."""
-        rules = self.settings.decomposition
-        assert rules is not None
         start = self.started_at(expansion.example[: expansion.places])[problem] if len(self.started) else None
-        return Pairs(expansion, problem, rules, tau, self.settings.seed, start)
+        return Pairs(expansion, problem, self.settings.rules, tau, self.settings.seed, start)
 
     def stop(self) -> None:
         """Ask for no more examples, and for no more steps."""
@@ -58,4 +57,4 @@ class PairLearner(BatchLearner):
     def _end(self) -> None:
         self.error = max(now.error for now in self.finishing)
         self._conclude()
-        self.converged, self.phase = self._within(self.settings.rules.tau), "done"
+        self.converged, self.phase = self._within(self.settings.tau), "done"

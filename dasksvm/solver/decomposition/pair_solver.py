@@ -35,7 +35,7 @@ from dasksvm.solver.decomposition.pair_state import (
     make_play,
 )
 from dasksvm.solver.decomposition.pair_steps import advance
-from dasksvm.solver.decomposition.rules import DecompositionRules
+from dasksvm.solver.decomposition.rules import PairRules
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.multiclass.schedule import draw, seeded
@@ -60,7 +60,7 @@ class Pairs(Stateful):
     expansion : Expansion
         Of all examples, with α = 0.
     problem : int
-    rules : DecompositionRules
+    rules : PairRules
     tau : float
     seed : int
         Of the first pair.
@@ -96,7 +96,7 @@ class Pairs(Stateful):
     )
 
     def __init__(
-        self, expansion: Expansion, problem: int, rules: DecompositionRules, tau: float, seed: int, start: Values | None
+        self, expansion: Expansion, problem: int, rules: PairRules, tau: float, seed: int, start: Values | None
     ) -> None:
         w, places = expansion.working, expansion.places
         self.problem, self.seed, self.start = problem, seed, start

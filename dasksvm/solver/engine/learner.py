@@ -261,9 +261,9 @@ class Learner(Stateful, ABC):
     def _view(self) -> View:
         s, problems = self.expansion, self.settings.problems
         if self.phase == "checking":
-            view = s.view(self.applied, self._finished_alpha(), np.full(problems, -np.inf), self.settings.rules.tau)
+            view = s.view(self.applied, self._finished_alpha(), np.full(problems, -np.inf), self.settings.tau)
             return replace(view, tile=False, exact=self._claims())
-        return s.view(self.applied, self._finished_alpha(), self._slack(), self.settings.rules.tau)
+        return s.view(self.applied, self._finished_alpha(), self._slack(), self.settings.tau)
 
     def _slack(self) -> NDArray[np.float64]:
         """Say what a violation in each problem may rise by before a batch that is asked for now is used."""
@@ -356,10 +356,10 @@ class Learner(Stateful, ABC):
 
     def copy_tau(self) -> float:
         """Where finishing stops on a copy that is shown on the way."""
-        return self.settings.rules.tau
+        return self.settings.tau
 
     def _tau(self) -> float:
-        return self.settings.rules.tau if self.settings.finish else np.inf
+        return self.settings.tau if self.settings.finish else np.inf
 
     def _finish(self) -> RowsPlan | None:
         """Go on with finishing: None when a problem, or all of it, is done; else the rows that a round needs, or none.
@@ -441,7 +441,7 @@ class Learner(Stateful, ABC):
     def _end(self) -> None:
         """End the run, and say what is known."""
         self._conclude()
-        self.converged = self._claims() and self.converged and self._within(2 * self.settings.rules.tau)
+        self.converged = self._claims() and self.converged and self._within(2 * self.settings.tau)
         self.phase = "done"
 
     def _within(self, tolerance: float) -> bool:
@@ -467,7 +467,7 @@ class Learner(Stateful, ABC):
     def _refresh(self, adopt: Callable[[], None], verify: Callable[[], float]) -> bool:
         """Compute the members' gradients anew in float64; True if that showed a violation, which is then repaired."""
         self.refreshes, self.error = self.refreshes + 1, 0.0
-        if verify() <= 2 * self.settings.rules.tau:
+        if verify() <= 2 * self.settings.tau:
             self.converged = True
             return False
         self._go_on(adopt)

@@ -76,7 +76,7 @@ def _reduce(learner: Learner) -> tuple[Any, ...]:
     return restore, (learner.settings, state(learner))
 
 
-for _kind in LEARNERS:
+for _kind in LEARNERS.values():
     copyreg.pickle(_kind, _reduce)
 
 

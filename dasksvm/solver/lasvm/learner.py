@@ -1,10 +1,12 @@
 """The learner of two-class problems: LASVM (paper 1, section 3.2)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.lasvm import steps
 from dasksvm.solver.lasvm.biased_learner import BiasedLearner
@@ -14,14 +16,39 @@ from dasksvm.solver.state.batch import Batch, in_each_problem
 from dasksvm.solver.state.expansion import Expansion
 
 
+@dataclass(frozen=True, kw_only=True)
+class LasvmSettings(Settings):
+    """What defines a run of LASVM.
+
+    Attributes
+    ----------
+    reprocess : int
+        REPROCESS steps after each example.
+    delta_max : float
+        Go on with REPROCESS until δ is below this; inf: do not.
+    second_order : bool
+        Whether the partner in a direction search is chosen by gain.
+    """
+
+    reprocess: int
+    delta_max: float
+    second_order: bool
+
+    @property
+    def rules(self) -> steps.Rules:
+        """The rules of the online iterations."""
+        return steps.Rules(self.tau, self.reprocess, self.delta_max, self.second_order, self.max_support)
+
+
 class TwoClassLearner(BiasedLearner):
     """LASVM on one problem, or on several that share the kernel rows.
 
     Parameters
     ----------
-    settings : Settings
+    settings : LasvmSettings
     """
 
+    settings: LasvmSettings
     finishing: Sequence[Finishing]
 
     def _expansion(self) -> Expansion:

@@ -1,6 +1,7 @@
 """The learner of a multi-class machine: the same batches, look-ahead and passes, other steps (paper 5, chapters 4 and 5)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,9 @@ from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.finishing import Blocks
-from dasksvm.solver.multiclass.online import Schedule, process
+from dasksvm.solver.multiclass.online import Rules, Schedule, process
 from dasksvm.solver.multiclass.schedule import initial_gains, seeded
+from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.state.batch import Batch
 from dasksvm.solver.state.expansion import Expansion
 
@@ -22,23 +24,36 @@ from dasksvm.solver.state.expansion import Expansion
 LEAST_HELD, COARSE = 4096, 0.3
 
 
+@dataclass(frozen=True, kw_only=True)
+class MachineSettings(Settings):
+    """What defines a run of a multi-class machine.
+
+    Attributes
+    ----------
+    machine : Machine
+    rules : Rules
+        Of the online iterations.
+    """
+
+    machine: Machine
+    rules: Rules
+
+
 class MachineLearner(Learner):
     """Online passes of S2DO or LaRank steps, and, where it ends with finishing, the machine's optimum over its expansion.
 
     Parameters
     ----------
-    settings : Settings
-        With a machine and its steps.
+    settings : MachineSettings
     """
 
     STATE = (*Learner.STATE, "outside", "schedule")
+    settings: MachineSettings
     expansion: Patterns
     finishing: Sequence[Blocks]
 
-    def __init__(self, settings: Settings) -> None:
-        assert settings.machine is not None
-        assert settings.steps is not None
-        self.machine, self.rules = settings.machine, settings.steps
+    def __init__(self, settings: MachineSettings) -> None:
+        self.machine, self.rules = settings.machine, settings.rules
         super().__init__(settings)
         self.extremes = np.zeros((self.machine.classes, 2))
         # The largest violation outside S that the last look has found.
@@ -55,7 +70,7 @@ class MachineLearner(Learner):
 
     def _run(self, batch: Batch) -> bool:
         process(self.expansion, batch, self.machine, self.rules, self.schedule)
-        return self._held() >= self.settings.rules.max_support
+        return self._held() >= self.settings.max_support
 
     def _held(self) -> int:
         """Count the patterns, for the batch solver those that it has found to be support patterns."""
@@ -66,7 +81,7 @@ class MachineLearner(Learner):
     def _pauses(self) -> bool:
         held = self._held()
         new = int(self.expansion.working.count[0]) - held
-        return self.rules.steps == 1 and new >= min(max(LEAST_HELD, held), self.settings.rules.max_support)
+        return self.rules.steps == 1 and new >= min(max(LEAST_HELD, held), self.settings.max_support)
 
     def _tau(self) -> float:
         return max(super()._tau(), COARSE) if self.paused and not self.stopped else super()._tau()

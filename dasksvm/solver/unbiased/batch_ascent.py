@@ -5,6 +5,7 @@ all of them, in blocks whose kernel rows are computed as one tile.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from dasksvm.solver.decomposition.intake import AllExamples, view_for_intake
 from dasksvm.solver.engine.finisher import Outcome
+from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.lasvm.finishing import present_rows
@@ -98,15 +100,29 @@ class Ascent(Stateful):
         return Outcome.of_problem(self.alpha, (0.0, 0.0), self.gap, self.dual)
 
 
+@dataclass(frozen=True, kw_only=True)
+class AscentSettings(Settings):
+    """What defines a run of batch coordinate ascent.
+
+    Attributes
+    ----------
+    steps : int
+        K, the picks for each example.
+    """
+
+    converges = False
+    steps: int
+
+
 class AscentLearner(UnbiasedLearner):
     """Batch coordinate ascent on one problem, or on several that share the kernel rows.
 
     Parameters
     ----------
-    settings : Settings
-        With tracking rules.
+    settings : AscentSettings
     """
 
+    settings: AscentSettings
     expansion: AllExamples
     finishing: Sequence[Ascent]
 
@@ -128,8 +144,7 @@ class AscentLearner(UnbiasedLearner):
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> Ascent:
         """Make what makes the steps of a problem."""
-        assert self.settings.tracking is not None
-        return Ascent(expansion, problem, self.settings.seed, self.settings.tracking.steps)
+        return Ascent(expansion, problem, self.settings.seed, self.settings.steps)
 
 
 @njit()

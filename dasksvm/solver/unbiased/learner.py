@@ -1,10 +1,13 @@
 """The learner of two-class problems without bias: LASVM-G and its kin (paper 2)."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import within
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.kernels.kernel import Kernel
@@ -99,25 +102,38 @@ class UnbiasedLearner(Learner):
         """Leave the bias at 0."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class GapSettings(Settings):
+    """What defines a run of LASVM-G or its kin.
+
+    Attributes
+    ----------
+    rules : GapRules
+    """
+
+    converges = False
+    rules: gap_steps.GapRules
+
+
 class GapLearner(UnbiasedLearner):
     """LASVM-G, LASVM-NC, LASVM-I or FULL SVM on one problem, or on several that share the kernel rows.
 
     Parameters
     ----------
-    settings : Settings
-        With gap rules.
+    settings : GapSettings
     """
+
+    settings: GapSettings
 
     def _expansion(self) -> Expansion:
         s = self.settings
-        assert s.gap is not None
-        return BandExpansion(s.kernel, s.problems, s.cache_bytes, s.gap)
+        return BandExpansion(s.kernel, s.problems, s.cache_bytes, s.rules)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
         self._iterate(result, plan, arrivals, self._run)
 
     def _run(self, batch: Batch) -> bool:
-        s, rules, most = self.expansion, self.settings.gap, self.settings.rules.max_support
+        s, rules, most = self.expansion, self.settings.rules, self.settings.max_support
         stand = np.zeros((self.settings.problems, gap_steps.STANDING))
         return in_each_problem(s, batch, lambda p: gap_steps.run(s.working, s.cache, batch, rules, most, stand, p))
 

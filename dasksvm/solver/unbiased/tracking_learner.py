@@ -1,6 +1,6 @@
 """The learner of two-class problems that tracks their optimum by random coordinate steps (paper 3)."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -143,31 +143,39 @@ class Tracked(Held):
         self.gap = tracking_steps.standing(expansion.working, problem)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrackingSettings(Settings):
+    """What defines a run of algorithm 1 or 2.
+
+    Attributes
+    ----------
+    rules : TrackingRules
+    """
+
+    converges = False
+    rules: TrackingRules
+
+
 class TrackingLearner(UnbiasedLearner):
     """Algorithm 1 or 2 on one problem, or on several that share the kernel rows and the picks.
 
     Parameters
     ----------
-    settings : Settings
-        With tracking rules.
+    settings : TrackingSettings
     """
 
+    settings: TrackingSettings
     expansion: TrackedExpansion
-
-    def __init__(self, settings: Settings) -> None:
-        assert settings.tracking is not None
-        self.rules = settings.tracking
-        super().__init__(settings)
 
     def _expansion(self) -> Expansion:
         s = self.settings
-        return TrackedExpansion(s.kernel, s.problems, s.cache_bytes, self.rules)
+        return TrackedExpansion(s.kernel, s.problems, s.cache_bytes, s.rules)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
         self._iterate(result, plan, arrivals, self._run)
 
     def _run(self, batch: Batch) -> bool:
-        s, rules, most = self.expansion, self.rules, self.settings.rules.max_support
+        s, rules, most = self.expansion, self.settings.rules, self.settings.max_support
         picked = s.picks(batch, self.settings.seed)
         return in_each_problem(
             s, batch, lambda p: tracking_steps.run(s.working, s.cache, batch, rules, most, picked, s.tracks, p)
@@ -182,9 +190,9 @@ class TrackingLearner(UnbiasedLearner):
         sizes = (w.upper - w.lower)[:, : s.places]
         C = sizes.max(axis=1, initial=0.0)
         alike = np.all(w.count[:, 0] == s.came[1]) and np.all((sizes == C[:, None]) | (sizes == 0.0))
-        if self.settings.kernel.formula.unit_diagonal and not self.rules.support and s.came[1] and alike:
+        if self.settings.kernel.formula.unit_diagonal and not self.settings.rules.support and s.came[1] and alike:
             more["bound"] = tracking_steps.tracking_bound(
-                found.dual - now[:, GAINED], now[:, COUNT] * self.rules.steps, C
+                found.dual - now[:, GAINED], now[:, COUNT] * self.settings.rules.steps, C
             )
         return replace(found, more=more)
 
