@@ -25,6 +25,7 @@ from dasksvm.estimators.smosvc import SMOSVC
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.decomposition.batch_learner import BatchLearner
 from dasksvm.solver.decomposition.pair_learner import PairLearner
+from dasksvm.solver.decomposition.rules import PairSettings
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.kernel import Kernel
@@ -94,8 +95,9 @@ class Studied(SMOSVC):
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
         settings = super()._settings(width, variance, epochs, coding)
-        assert settings.decomposition is not None
-        return replace(settings, decomposition=settings.decomposition._replace(rows=self.searched))
+        if not isinstance(settings, PairSettings):
+            return settings
+        return replace(settings, rules=settings.rules._replace(rows=self.searched))
 
     def _keep(self, learner: Learner, examples: Examples) -> None:
         super()._keep(learner, examples)

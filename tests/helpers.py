@@ -6,19 +6,30 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dasksvm.solver.decomposition.rules import DecompositionRules
+from dasksvm.solver.decomposition.rules import BlockRules, BlockSettings, DecompositionSettings, PairRules, PairSettings
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.selection import RandomOrder, Selection
-from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.features import DenseFeatures, SparseFeatures
 from dasksvm.solver.kernels.kernel import Kernel
-from dasksvm.solver.lasvm.learner import TwoClassLearner
-from dasksvm.solver.lasvm.steps import Rules
+from dasksvm.solver.lasvm.learner import LasvmSettings, TwoClassLearner
 from dasksvm.solver.messages import Targets
 from dasksvm.solver.state.expansion import SEEDS
 from dasksvm.training.local_executor import LocalExecutor
 
 IN_RANDOM_ORDER = Selection()
+# What settings of all solvers have, where a test says nothing else.
+COMMON: dict[str, Any] = {
+    "problems": 1,
+    "epochs": 1,
+    "max_examples": 1 << 60,
+    "max_support": 1 << 60,
+    "cache_bytes": 50 << 20,
+    "inflight_bytes": 50 << 20,
+    "lookahead": 8,
+    "filter": True,
+    "selection": IN_RANDOM_ORDER,
+    "tau": 1e-3,
+}
 
 
 def blobs(n: int, d: int = 5, seed: int = 0, shift: float = 0.6) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -106,6 +117,12 @@ class Rows:
         return Targets((self.sign[rows] > 0).astype(np.int64), self.sign[rows][None], self.bound[rows][None])
 
 
+def lasvm_settings(kernel: Kernel, **given: Any) -> LasvmSettings:
+    """Settings of LASVM: one pass in random order with the defaults of LaSVC, and what is given."""
+    own = {"reprocess": 1, "delta_max": np.inf, "second_order": False}
+    return LasvmSettings(kernel=kernel, **(COMMON | own | given))
+
+
 def learner_for(
     rows: Rows,
     kernel: Kernel,
@@ -126,10 +143,21 @@ def learner_for(
     selection: Selection = IN_RANDOM_ORDER,
 ) -> Learner:
     """Make a learner that has been fed."""
-    rules = Rules(tau, reprocess, delta_max, second_order, max_support)
-    lookahead = 1 if selection.exact else lookahead
-    settings = Settings(
-        kernel, rules, 1, epochs, finish, max_examples, cache_bytes, inflight_bytes, lookahead, filter, selection
+    settings = lasvm_settings(
+        kernel,
+        epochs=epochs,
+        finish=finish,
+        tau=tau,
+        reprocess=reprocess,
+        delta_max=delta_max,
+        second_order=second_order,
+        cache_bytes=cache_bytes,
+        inflight_bytes=inflight_bytes,
+        lookahead=1 if selection.exact else lookahead,
+        filter=filter,
+        max_examples=max_examples,
+        max_support=max_support,
+        selection=selection,
     )
     learner = TwoClassLearner(settings)
     order = RandomOrder((len(rows.sign),), seed)
@@ -140,24 +168,13 @@ def learner_for(
 
 
 def decomposing(
-    kernel: Kernel, rules: DecompositionRules, *, tau: float = 1e-3, cache_bytes: int = 50 << 20, seed: int = 0
-) -> Settings:
+    kernel: Kernel, rules: PairRules | BlockRules, *, tau: float = 1e-3, cache_bytes: int = 50 << 20, seed: int = 0
+) -> DecompositionSettings:
     """Return the settings of a batch solver."""
-    return Settings(
-        kernel=kernel,
-        rules=Rules(tau, 1, np.inf, False, 1 << 60),
-        problems=1,
-        epochs=1,
-        finish=True,
-        max_examples=1 << 60,
-        cache_bytes=cache_bytes,
-        inflight_bytes=50 << 20,
-        lookahead=8,
-        filter=True,
-        selection=IN_RANDOM_ORDER,
-        decomposition=rules,
-        seed=seed,
-    )
+    given = {"kernel": kernel, "tau": tau, "cache_bytes": cache_bytes, "seed": seed}
+    if isinstance(rules, PairRules):
+        return PairSettings(**(COMMON | given), rules=rules)
+    return BlockSettings(**(COMMON | given), rules=rules)
 
 
 def run(learner: Learner, rows: Rows, threads: int = 1, watch: Any = None) -> Learner:

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dasksvm import SMOSVC, LaSVC, train
 from dasksvm.solver.decomposition import block_learner
-from dasksvm.solver.decomposition.rules import DecompositionRules
+from dasksvm.solver.decomposition.rules import BlockRules
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder
@@ -44,8 +44,8 @@ def small(monkeypatch):
 
 
 def learner_for(rows, kernel=KERNEL, *, seed=0, tau=1e-3, cache_bytes=100 << 20, start=None, **rules):
-    given = {"selection": "second-order", "stop": "kkt", "size": 0, "shrinking": True, "limit": 1 << 60, "rows": 2}
-    settings = decomposing(kernel, DecompositionRules(**(given | rules)), tau=tau, cache_bytes=cache_bytes, seed=seed)
+    given = {"selection": "second-order", "size": 0, "shrinking": True, "limit": 1 << 60}
+    settings = decomposing(kernel, BlockRules(**(given | rules)), tau=tau, cache_bytes=cache_bytes, seed=seed)
     learner = make_learner(settings)
     order = RandomOrder((len(rows.sign),), seed)
     ids = order.rows(0, 0, len(rows.sign))

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 from dasksvm import SMOSVC, LaSVC, MulticlassSVC
-from dasksvm.solver.decomposition.rules import DecompositionRules
+from dasksvm.solver.decomposition.rules import BlockRules, PairRules
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder
@@ -276,8 +276,8 @@ def test_a_budget_that_ends_a_run_is_told(solver, budget):
 def test_a_run_that_is_stopped_while_it_takes_examples_in_claims_nothing():
     X, y = moons(300)
     rows = Rows(X, np.where(y > 0, 1, -1), np.full(300, 1.0))
-    for size in (2, 0):
-        rules = DecompositionRules("second-order", "kkt", size, True, 1 << 60, 2)
+    limit = 1 << 60
+    for rules in (PairRules("second-order", "kkt", True, limit, 2), BlockRules("second-order", 0, True, limit)):
         learner = make_learner(decomposing(Kernel("rbf", 2.0), rules))
         learner.feed(RandomOrder((300,), 0), np.array([0, 1, 2, 3, 4]))
         run(learner, rows, watch=lambda progress, seconds: True)

@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.selection import RandomOrder, Selection
-from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.kernel import Kernel
-from dasksvm.solver.lasvm.steps import Rules
 from dasksvm.solver.unbiased import gap_steps
 from dasksvm.solver.unbiased.gap_steps import GapRules
-from dasksvm.solver.unbiased.learner import GapLearner
+from dasksvm.solver.unbiased.learner import GapLearner, GapSettings
 from tests.helpers import Rows, blobs, coefficients, kernel_matrix, run
 
 pytestmark = pytest.mark.slow
@@ -43,19 +41,18 @@ def learner_for(
     selection=None,
 ):
     chosen = selection or Selection()
-    made = Settings(
-        kernel,
-        Rules(0.0, 1, np.inf, False, max_support),
-        1,
-        epochs,
-        False,
-        max_examples,
-        cache_bytes,
-        50 << 20,
-        lookahead,
-        filter,
-        chosen,
-        gap=rules,
+    made = GapSettings(
+        kernel=kernel,
+        rules=rules,
+        problems=1,
+        epochs=epochs,
+        max_examples=max_examples,
+        max_support=max_support,
+        cache_bytes=cache_bytes,
+        inflight_bytes=50 << 20,
+        lookahead=lookahead,
+        filter=filter,
+        selection=chosen,
     )
     learner = GapLearner(made)
     learner.feed(RandomOrder((len(rows.sign),), 3), np.zeros(0, np.int64))

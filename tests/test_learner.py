@@ -1,5 +1,7 @@
 """What the learner promises whoever executes its plans."""
 
+import inspect
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -8,6 +10,8 @@ import pytest
 from dasksvm.config.blas import one_thread
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.choice import execute as execute_plan
+from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.learners import LEARNERS
 from dasksvm.solver.engine.selection import Selection
 from dasksvm.solver.engine.tiles import member_rows
 from dasksvm.solver.kernels.kernel import Kernel
@@ -250,5 +254,23 @@ def test_a_run_is_stuck_when_it_neither_gains_nor_comes_nearer():
     assert not any(stall.stuck(False, 1.0 / (1 + n)) for n in range(200))
     # What is gained may be less than the last bit of the dual.
     assert not any(stall.stuck(True, 1.0) for _ in range(200))
-    again = finishing.Stall(*stall.state())
+    again = finishing.Stall()
+    again.restore(stall.state())
     assert [again.stuck(False, 1.0) for _ in range(finishing.STALLED + 1)] == [*[False] * finishing.STALLED, True]
+
+
+@pytest.mark.parametrize("learner", LEARNERS.values())
+def test_a_learner_inherits_from_one_learner_and_implements_what_it_inherits(learner):
+    assert not inspect.isabstract(learner)
+    for kind in learner.__mro__:
+        assert sum(issubclass(base, Learner) for base in kind.__bases__) <= 1
+        for method in vars(kind).values():
+            assert not inspect.isfunction(method) or "NotImplementedError" not in method.__code__.co_names
+
+
+def test_a_state_without_a_field_that_cannot_be_none_is_refused():
+    stall = finishing.Stall()
+    state = stall.state()
+    del state["rounds"]
+    with pytest.raises(KeyError, match="the state has no 'rounds'"):
+        stall.restore(state)

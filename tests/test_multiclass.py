@@ -14,12 +14,10 @@ from dasksvm import Dataset, HeldOut, LaSVC, load, train
 from dasksvm.cli.main import main
 from dasksvm.data.coding import Coding
 from dasksvm.model.prediction import judge
-from dasksvm.solver.engine.selection import RandomOrder, Selection
-from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.lasvm.learner import TwoClassLearner
-from dasksvm.solver.lasvm.steps import Rules
-from tests.helpers import Rows, run
+from tests.helpers import Rows, lasvm_settings, run
 
 KERNEL = Kernel("rbf", 0.3)
 
@@ -44,8 +42,7 @@ class Coded(Rows):
 
 def learned(X, y, coding, cache_bytes=50 << 20, threads=1):
     """Passes to the optimum in float64, from the same seeds whatever the problems."""
-    rules = Rules(1e-7, 1, np.inf, False, 1 << 60)
-    settings = Settings(KERNEL, rules, coding.problems, 0, True, 1 << 60, cache_bytes, 50 << 20, 8, True, Selection())
+    settings = lasvm_settings(KERNEL, tau=1e-7, problems=coding.problems, epochs=0, cache_bytes=cache_bytes)
     learner = TwoClassLearner(settings)
     order = RandomOrder((len(y),), 1)
     ids = order.rows(0, 0, len(y))

@@ -30,20 +30,22 @@ from dasksvm.model.libsvm import without_scaling
 from dasksvm.solver.decomposition import pair_state
 from dasksvm.solver.decomposition.block_learner import BlockLearner
 from dasksvm.solver.decomposition.pair_steps import _greedy, _searched
-from dasksvm.solver.decomposition.rules import SELECTIONS, STOPS, DecompositionRules
-from dasksvm.solver.engine import learner_state
+from dasksvm.solver.decomposition.rules import SELECTIONS, STOPS, BlockRules, PairRules
 from dasksvm.solver.engine.choice import execute
 from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.criterion import Criterion
+from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import Selection
+from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.features import DenseFeatures
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Choice, ScorePlan, Targets, View
 from dasksvm.solver.multiclass import steps
+from dasksvm.solver.state import capture
 from pipelines import compare, ingest, robust, tasks
-from tests.helpers import blobs, decomposing, kernel_matrix
+from tests.helpers import COMMON, blobs, decomposing, kernel_matrix
 
 NEW = "new"
 
@@ -85,14 +87,14 @@ def test_an_estimator_refuses_a_name_that_only_its_check_knows(estimator, name, 
 def test_every_registered_selection_and_stop_has_its_number(selected):
     assert tuple(pair_state.SELECTION_NUMBERS) == SELECTIONS
     assert tuple(pair_state.BY_GAIN) == STOPS
-    rules = DecompositionRules(selected, "kkt", 2, True, 1000, 2)
+    rules = PairRules(selected, "kkt", True, 1000, 2)
     assert pair_state.how_of(rules, 0.1).selection == pair_state.SELECTION_NUMBERS[selected]
 
 
 @pytest.mark.parametrize("rows", [-1, 3, 4])
 def test_maximum_gain_searches_no_more_rows_than_it_has(rows):
     with pytest.raises(ValueError, match=f"1 or 2. Got {rows} instead"):
-        pair_state.how_of(DecompositionRules("hmg", "kkt", 2, True, 1000, rows), 1e-3)
+        pair_state.how_of(PairRules("hmg", "kkt", True, 1000, rows), 1e-3)
     with pytest.raises(ValueError, match="searches one row, two, or all"):
         _searched.py_func(None, np.zeros(pair_state.FIELDS, np.int64), rows)
 
@@ -307,11 +309,16 @@ def test_a_scale_without_a_map_is_refused(tmp_path):
 
 def test_features_of_an_unknown_kind_are_not_read():
     with pytest.raises(ValueError, match=f"unknown kind '{NEW}'"):
-        learner_state._read_features("store", {"store.kind": NEW})
+        capture.read_features({"kind": NEW})
+
+
+def test_settings_of_no_solver_are_refused():
+    with pytest.raises(TypeError, match="no solver has settings of type Settings: it must be one of LasvmSettings, "):
+        make_learner(Settings(kernel=Kernel("rbf"), **COMMON))
 
 
 def test_blocks_turn_only_from_the_phases_that_they_know():
-    learner = BlockLearner(decomposing(Kernel("rbf"), DecompositionRules("mvp", "kkt", 0, True, 1000, 2)))
+    learner = BlockLearner(decomposing(Kernel("rbf"), BlockRules("mvp", 0, True, 1000)))
     for phase in ("idle", "seeding", "done", NEW):
         learner.phase = phase
         with pytest.raises(ValueError, match=f"in the phase '{phase}'"):

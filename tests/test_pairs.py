@@ -16,7 +16,7 @@ from dasksvm import SMOSVC, LaSVC
 from dasksvm.solver.decomposition import pair_solver
 from dasksvm.solver.decomposition.block_pairs import solve_square
 from dasksvm.solver.decomposition.pair_state import AT_REST
-from dasksvm.solver.decomposition.rules import CORNER, SELECTIONS, DecompositionRules
+from dasksvm.solver.decomposition.rules import CORNER, SELECTIONS, PairRules
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder
@@ -35,7 +35,7 @@ def learner_for(
     rows, selection="hmg", *, stop="kkt", shrinking=True, kernel=RBF, tau=1e-3, limit=NEVER, searched=2, seed=7,
     cache_bytes=50 << 20,
 ):  # fmt: skip
-    rules = DecompositionRules(selection, stop, 2, shrinking, limit, searched)
+    rules = PairRules(selection, stop, shrinking, limit, searched)
     made = decomposing(kernel, rules, tau=tau, cache_bytes=cache_bytes, seed=seed)
     learner = make_learner(made)
     learner.feed(RandomOrder((len(rows.sign),), 3), np.zeros(0, np.int64))

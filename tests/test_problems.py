@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from dasksvm.solver.engine.selection import RandomOrder, Selection
-from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.lasvm.learner import TwoClassLearner
-from dasksvm.solver.lasvm.steps import Rules
 from dasksvm.solver.messages import Targets
-from tests.helpers import Rows, blobs, learner_for, run
+from tests.helpers import Rows, blobs, lasvm_settings, learner_for, run
 
 
 class Several(Rows):
@@ -30,9 +28,7 @@ def test_each_problem_reaches_its_own_optimum():
     bound = np.full(250, 2.0)
     kernel = Kernel("rbf", 0.3)
     several = Several(X, [first, second], bound)
-    settings = Settings(
-        kernel, Rules(1e-4, 1, np.inf, False, 1 << 60), 2, 0, True, 1 << 60, 50 << 20, 50 << 20, 8, True, Selection()
-    )
+    settings = lasvm_settings(kernel, tau=1e-4, problems=2, epochs=0)
     together = TwoClassLearner(settings)
     together.feed(RandomOrder((250,), 0), np.arange(20))
     run(together, several, threads=2, watch=lambda progress, seconds: together.expansion.check(1e-8) is not None)

@@ -14,10 +14,10 @@ from dasksvm import ActiveLearner, Dataset, HeldOut, TrackingSVC, train
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder, Selection
-from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.kernel import Kernel
-from dasksvm.solver.lasvm.steps import Rules
 from dasksvm.solver.multiclass.schedule import draw, seeded
+from dasksvm.solver.unbiased.batch_ascent import AscentSettings
+from dasksvm.solver.unbiased.tracking_learner import TrackingSettings
 from dasksvm.solver.unbiased.tracking_steps import TrackingRules
 from tests.clusters import cluster, digest, history, noisy
 from tests.helpers import Rows, blobs, coefficients, kernel_matrix, run
@@ -27,10 +27,10 @@ pytestmark = pytest.mark.slow
 NEVER, SEED = 1 << 60, 7
 KERNEL = Kernel("rbf", 0.3)
 RULES = {
-    "one": TrackingRules(5, False, False, True, False),
-    "two": TrackingRules(5, True, False, True, False),
-    "support": TrackingRules(5, True, True, True, False),
-    "batch": TrackingRules(5, True, False, True, True),
+    "one": TrackingRules(5, False, False, True),
+    "two": TrackingRules(5, True, False, True),
+    "support": TrackingRules(5, True, True, True),
+    "batch": 5,  # the steps of batch ascent
 }
 EXPECTED = {
     f"check_sample_weight_equivalence_on_{kind}_data": "one pass is not the optimum; scikit-learn excuses its SVC and SGD"
@@ -57,20 +57,19 @@ def learner_for(
     **options,
 ):
     unlimited = {"max_examples": NEVER, "selection": Selection()} | options
-    made = Settings(
+    common = dict(
         kernel=kernel,
-        rules=Rules(0.0, 1, np.inf, False, max_support),
+        max_support=max_support,
         problems=1,
         epochs=epochs,
-        finish=False,
         cache_bytes=cache_bytes,
         inflight_bytes=50 << 20,
         lookahead=lookahead,
         filter=filter,
-        tracking=rules,
         seed=SEED,
         **unlimited,
     )
+    made = AscentSettings(steps=rules, **common) if isinstance(rules, int) else TrackingSettings(rules=rules, **common)
     learner = make_learner(made)
     learner.feed(RandomOrder((len(rows.sign),), 3), np.zeros(0, np.int64))
     return learner
@@ -237,7 +236,7 @@ def test_a_snapshot_goes_on_bitwise(name, share):
 def test_batch_ascent_reaches_the_exact_svm_without_bias(name):
     X, y = blobs(80, seed=3)
     bound = np.random.default_rng(1).uniform(0.5, 3.0, 80)
-    rows, rules = Rows(X, y, bound), RULES["batch"]._replace(steps=20000)
+    rows, rules = Rows(X, y, bound), 20000
     learner = run(learner_for(rows, rules, kernel=Kernel(name, 0.3, 0.5, 2)), rows)
     K = kernel_matrix(name, X, X, 0.3, 0.5, 2)
     result = scipy.optimize.minimize(

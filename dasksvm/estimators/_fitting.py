@@ -99,6 +99,7 @@ class LearnedClassifier(KernelClassifier):
             "problems": problems,
             "epochs": epochs,
             "max_examples": UNLIMITED,
+            "max_support": UNLIMITED,
             "cache_bytes": int(self.cache_size * (1 << 20)),
             "inflight_bytes": config.bytes_of("inflight-bytes"),
             "lookahead": int(config.get("lookahead")),

@@ -16,6 +16,7 @@ from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder, Selection
+from dasksvm.solver.unbiased.batch_ascent import AscentSettings
 
 
 class OnlineClassifier(LearnedClassifier):
@@ -25,7 +26,8 @@ class OnlineClassifier(LearnedClassifier):
         common, selection = super()._common(width, variance, epochs, problems), self._selection()
         if selection.exact and CRITERIA.find(selection.criterion).measure is not None:
             common["lookahead"] = 1
-        return common | {"max_examples": limit(self.max_examples), "selection": selection}
+        budgets = {"max_examples": limit(self.max_examples), "max_support": limit(self.max_support)}
+        return common | budgets | {"selection": selection}
 
     def _keep(self, learner: Learner, examples: Examples) -> None:
         learner.expansion.release_rows()
@@ -113,16 +115,16 @@ class OnlineClassifier(LearnedClassifier):
             source = self._source(X, reset=True)
         settings, form = self._define(source, epochs, Coding.of(np.ones(2)))
         name, seed = type(self).__name__, self._seed()
-        if epochs == CONVERGED and (settings.gap or settings.tracking):
+        if epochs == CONVERGED and not settings.converges:
             raise ValueError(f"retrain must be False: {name} has no optimum to train to.")
-        if settings.tracking and settings.tracking.batch:
+        if isinstance(settings, AscentSettings):
             raise ValueError(
                 f"{name} must have solver='online': with 'batch' there is no model before all labels are known."
             )
         settings = replace(
             settings,
-            rules=settings.rules._replace(max_support=UNLIMITED),
             max_examples=UNLIMITED,
+            max_support=UNLIMITED,
             finish=epochs == CONVERGED,
             selection=Selection(),
             seed=seed,

@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.data.coding import Coding
-from dasksvm.estimators._fitting import UNLIMITED, limit
+from dasksvm.estimators._fitting import UNLIMITED
 from dasksvm.estimators._online import OnlineClassifier
 from dasksvm.estimators.certificate import Judge
 from dasksvm.estimators.lasvc import RULES as SHARED
 from dasksvm.estimators.parameters import NONE, Rule, either, integer, one_of, real
 from dasksvm.solver.engine.settings import Settings
-from dasksvm.solver.lasvm.steps import Rules
 from dasksvm.solver.registry import look_up
 from dasksvm.solver.unbiased.gap_steps import GapRules
+from dasksvm.solver.unbiased.learner import GapSettings
 
 
 class Variant(NamedTuple):
@@ -232,9 +232,4 @@ class GapSVC(OnlineClassifier):
             warmup=int(self.warmup),
             allowance=int(self.allowance) if variant.clean else UNLIMITED,
         )
-        return Settings(
-            rules=Rules(0.0, 1, np.inf, False, limit(self.max_support)),
-            finish=False,
-            gap=rules,
-            **self._common(width, variance, epochs, coding.problems),
-        )
+        return GapSettings(rules=rules, **self._common(width, variance, epochs, coding.problems))

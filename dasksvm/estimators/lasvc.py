@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from dasksvm.data.coding import Coding
-from dasksvm.estimators._fitting import CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES, limit
+from dasksvm.estimators._fitting import CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES
 from dasksvm.estimators._online import OnlineClassifier
 from dasksvm.estimators.parameters import NONE, Rule, check_parameters, either, flag, integer, one_of, real, registered
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.registry import KERNELS
-from dasksvm.solver.lasvm.steps import Rules
+from dasksvm.solver.lasvm.learner import LasvmSettings
 
 RULES: dict[str, Rule] = {
     "C": real("(0.0, inf)", lambda v: v > 0),
@@ -190,14 +190,14 @@ class LaSVC(OnlineClassifier):
         self.client = client
 
     def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
-        rules = Rules(
+        return LasvmSettings(
             tau=self._tolerance / 2 if epochs == CONVERGED else self._tolerance,
             reprocess=int(self.reprocess),
             delta_max=np.inf if self.delta_max is None else float(self.delta_max),
             second_order=bool(self.second_order),
-            max_support=limit(self.max_support),
+            finish=bool(self.finish),
+            **self._common(width, variance, epochs, coding.problems),
         )
-        return Settings(rules=rules, finish=bool(self.finish), **self._common(width, variance, epochs, coding.problems))
 
     def _fit_path(self, X: Any, y: Any, Cs: Sequence[float]) -> tuple[list[KernelModel], int]:
         """Train for several values of C together, with the same kernel rows; the estimator is unfitted afterwards.

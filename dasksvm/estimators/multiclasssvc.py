@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples, Form
-from dasksvm.estimators._fitting import CONVERGED, limit
+from dasksvm.estimators._fitting import CONVERGED
 from dasksvm.estimators._online import OnlineClassifier
 from dasksvm.estimators.certificate import Judge
 from dasksvm.estimators.lasvc import RULES as SHARED
@@ -19,10 +19,9 @@ from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.selection import Selection
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.kernel import Kernel
-from dasksvm.solver.lasvm.steps import Rules
 from dasksvm.solver.messages import Targets
 from dasksvm.solver.multiclass import online
-from dasksvm.solver.multiclass.learner import MachineLearner
+from dasksvm.solver.multiclass.learner import MachineLearner, MachineSettings
 from dasksvm.solver.multiclass.moves import loads
 from dasksvm.solver.multiclass.scan import violation
 from dasksvm.solver.multiclass.steps import (
@@ -243,11 +242,11 @@ class MulticlassSVC(OnlineClassifier):
             adaptive=look_up(SCHEDULES, "schedule", self.schedule),
             work=online.FEATURE_WORK * (width + coding.signs.shape[1]) + online.VALUE_WORK,
         )
-        return Settings(
-            rules=Rules(rules.tau, 1, np.inf, False, limit(self.max_support)),
+        return MachineSettings(
+            tau=rules.tau,
             finish=bool(self.finish) or batch or epochs == CONVERGED,
             machine=machine(self.machine, coding.signs.shape[1]),
-            steps=rules,
+            rules=rules,
             **self._common(width, variance, epochs, 1),
         )
 
@@ -255,7 +254,8 @@ class MulticlassSVC(OnlineClassifier):
         return Selection()
 
     def _goes_on(self, learner: Learner, coding: Coding) -> bool:
-        return learner.settings.machine == machine(self.machine, coding.signs.shape[1])
+        assert isinstance(learner, MachineLearner)
+        return learner.machine == machine(self.machine, coding.signs.shape[1])
 
     def _model_of(
         self, kernel: Kernel, form: Form, vectors: Any, alpha: NDArray[np.float64], extremes: NDArray[np.float64]

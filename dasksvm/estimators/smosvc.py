@@ -3,19 +3,16 @@
 from functools import partial
 from typing import Any, Self
 
-import numpy as np
-
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples
 from dasksvm.estimators._fitting import DTYPES, GAMMAS, SHAPES, UNLIMITED, LearnedClassifier, violation_of
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real, registered
 from dasksvm.estimators.start import Start
 from dasksvm.solver.decomposition.batch_learner import BatchLearner
-from dasksvm.solver.decomposition.rules import SELECTIONS, STOPS, DecompositionRules
+from dasksvm.solver.decomposition.rules import SELECTIONS, STOPS, BlockRules, BlockSettings, PairRules, PairSettings
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.registry import KERNELS
-from dasksvm.solver.lasvm.steps import Rules
 
 PAIR = 2
 RULES: dict[str, Rule] = {
@@ -218,17 +215,10 @@ class SMOSVC(LearnedClassifier):
             raise ValueError(
                 f"stop={self.stop!r} needs working_set_size=2: with larger blocks, training ends when no pair violates."
             )
-        rules = DecompositionRules(
-            selection=self.working_set,
-            stop=self.stop,
-            size=0 if self.working_set_size is None else int(self.working_set_size),
-            shrinking=bool(self.shrinking),
-            limit=UNLIMITED if self.max_iter == -1 else int(self.max_iter),
-            rows=2,
-        )
-        return Settings(
-            rules=Rules(self._tolerance, 1, np.inf, False, UNLIMITED),
-            finish=True,
-            decomposition=rules,
-            **self._common(width, variance, epochs, coding.problems),
-        )
+        common = self._common(width, variance, epochs, coding.problems) | {"tau": self._tolerance}
+        chosen, shrinking = self.working_set, bool(self.shrinking)
+        limit = UNLIMITED if self.max_iter == -1 else int(self.max_iter)
+        if self.working_set_size == PAIR:
+            return PairSettings(rules=PairRules(chosen, self.stop, shrinking, limit, rows=2), **common)
+        size = 0 if self.working_set_size is None else int(self.working_set_size)
+        return BlockSettings(rules=BlockRules(chosen, size, shrinking, limit), **common)

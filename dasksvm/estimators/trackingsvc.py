@@ -2,17 +2,15 @@
 
 from typing import Any
 
-import numpy as np
-
 from dasksvm.data.coding import Coding
-from dasksvm.estimators._fitting import limit
 from dasksvm.estimators._online import OnlineClassifier
 from dasksvm.estimators.lasvc import RULES as SHARED
 from dasksvm.estimators.parameters import NONE, Rule, check_unused, either, flag, integer, one_of
 from dasksvm.solver.engine.criteria import RANDOM
 from dasksvm.solver.engine.settings import Settings
-from dasksvm.solver.lasvm.steps import Rules
 from dasksvm.solver.registry import look_up
+from dasksvm.solver.unbiased.batch_ascent import AscentSettings
+from dasksvm.solver.unbiased.tracking_learner import TrackingSettings
 from dasksvm.solver.unbiased.tracking_steps import TrackingRules
 
 # Values of `gradients`: whether only members with a coefficient have a gradient.
@@ -184,10 +182,8 @@ class TrackingSVC(OnlineClassifier):
             )
         if batch and self.selection != RANDOM:
             raise ValueError(f"selection {self.selection!r} is for solver 'online' only: 'batch' adds all examples.")
-        rules = TrackingRules(int(self.steps), bool(self.process), support, bool(self.average), batch)
-        return Settings(
-            rules=Rules(0.0, 1, np.inf, False, limit(self.max_support)),
-            finish=False,
-            tracking=rules,
-            **self._common(width, variance, epochs, coding.problems),
-        )
+        common = self._common(width, variance, epochs, coding.problems)
+        if batch:
+            return AscentSettings(steps=int(self.steps), **common)
+        rules = TrackingRules(int(self.steps), bool(self.process), support, bool(self.average))
+        return TrackingSettings(rules=rules, **common)

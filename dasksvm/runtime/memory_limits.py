@@ -46,7 +46,7 @@ def check(
     """
     settings, form = learner.settings, examples.form
     rows, value = len(examples.columns), form.dtype.itemsize
-    members = int(min(rows, settings.problems * settings.rules.max_support))
+    members = int(min(rows, settings.problems * settings.max_support))
     batch = min(LARGEST_BATCH * members * value, settings.inflight_bytes // (settings.lookahead + 1))
     cache = min(settings.cache_bytes, members * members * value)
     needs = {

@@ -113,7 +113,7 @@ def defined_by(settings: Settings, examples: Examples) -> dict[str, str]:
         examples.columns.codes(np.arange(min(COMPARED, len(examples.columns)))),
     )
     parts = {"form": examples.form, "classes": examples.coding, "chunks": chunks, "labels": codes}
-    found = dict(_flat("", replace(settings, seed=0)))
+    found = {"solver": type(settings).__name__, **dict(_flat("", replace(settings, seed=0)))}
     for name, part in parts.items():
         found |= _flat(name, part)
     return found

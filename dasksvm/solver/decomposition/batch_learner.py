@@ -1,17 +1,20 @@
 """What the batch solvers share as learners: where they begin."""
 
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.decomposition.rules import DecompositionSettings
 from dasksvm.solver.kernels.features import Ints
-from dasksvm.solver.lasvm.learner import TwoClassLearner
+from dasksvm.solver.lasvm.biased_learner import BiasedLearner
 
 
-class BatchLearner(TwoClassLearner):
+class BatchLearner(BiasedLearner):
     """A learner that solves the problem of all examples, from α = 0 or from given coefficients."""
 
+    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "started", "start")
+    settings: DecompositionSettings
     started: Ints = np.zeros(0, np.int64)
     start: NDArray[np.float64] = np.zeros((1, 0))
 
@@ -19,6 +22,10 @@ class BatchLearner(TwoClassLearner):
     def stuck(self) -> bool:
         """Whether it ended where its way to choose pairs finds none, though some violate."""
         return False
+
+    def ended_early(self) -> bool:
+        """Tell whether a budget, or who watched, ended the run before it was done."""
+        return self.stopped or (not self.converged and self.progress().steps >= self.settings.rules.limit)
 
     def _claims(self) -> bool:
         return not self.stopped
@@ -36,12 +43,3 @@ class BatchLearner(TwoClassLearner):
             hit = self.started[at] == examples
             found[:, hit] = self.start[:, at[hit]]
         return found
-
-    def more_state(self) -> dict[str, NDArray[Any]]:
-        """Give where it begins."""
-        return super().more_state() | {"started": self.started, "start": self.start}
-
-    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on with what `more_state` gave."""
-        super().take_state(arrays)
-        self.started, self.start = arrays["started"].copy(), arrays["start"].copy()

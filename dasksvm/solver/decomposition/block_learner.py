@@ -11,6 +11,7 @@ violate, and waits. Before that, while solutions still differ, those wait that l
 moved. So the last look says of every example that it is at rest.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +22,12 @@ from dasksvm.solver.decomposition.batch_learner import BatchLearner
 from dasksvm.solver.decomposition.block_pairs import solve_square
 from dasksvm.solver.decomposition.intake import RowlessExpansion
 from dasksvm.solver.decomposition.pair_state import number_of
-from dasksvm.solver.decomposition.rules import DecompositionRules
+from dasksvm.solver.decomposition.rules import BlockRules, BlockSettings
 from dasksvm.solver.engine.learner import REFRESHES
 from dasksvm.solver.engine.selection import RandomOrder
-from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.lasvm.finishing import INNER_STEPS, WORKING_SET, Finishing, solve_block
 from dasksvm.solver.messages import CandidateBatch, RowsPlan, ScorePlan, View
-from dasksvm.solver.state.batch import Batch
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.working_arrays import Working, refresh_extremes
 
@@ -50,10 +49,10 @@ class BlockFinishing(Finishing):
     working : Working
     problem : int
     tau : float
-    rules : DecompositionRules
+    rules : BlockRules
     """
 
-    def __init__(self, working: Working, problem: int, tau: float, rules: DecompositionRules) -> None:
+    def __init__(self, working: Working, problem: int, tau: float, rules: BlockRules) -> None:
         super().__init__(working, problem, tau)
         self.rules = rules
         self.size = rules.size or WORKING_SET
@@ -76,16 +75,31 @@ class BlockLearner(BatchLearner):
 
     Parameters
     ----------
-    settings : Settings
-        With decomposition rules.
+    settings : BlockSettings
     """
 
+    STATE = (
+        *BatchLearner.STATE,
+        "gradient",
+        "weight",
+        "looked",
+        "path",
+        "reach",
+        "band",
+        "met",
+        "came",
+        "kind",
+        "last",
+        "last_looks",
+    )
+    settings: BlockSettings
     expansion: RowlessExpansion
+    finishing: Sequence[BlockFinishing]
 
     def _expansion(self) -> Expansion:
         return RowlessExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: BlockSettings) -> None:
         super().__init__(settings)
         self._forget_looks(0)
 
@@ -114,19 +128,6 @@ class BlockLearner(BatchLearner):
         # Examples met, members that came with the last look, the kind of it, whether a claim is made from it, and how many
         # such looks there were.
         self.met = self.came = self.kind = self.last = self.last_looks = 0
-
-    def more_state(self) -> dict[str, NDArray[Any]]:
-        """Give what the looks have told."""
-        names = ("gradient", "weight", "looked", "path", "reach", "band")
-        standing = np.array([self.met, self.came, self.kind, self.last, self.last_looks])
-        return super().more_state() | {name: getattr(self, name) for name in names} | {"standing": standing}
-
-    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on with what `more_state` gave."""
-        super().take_state(arrays)
-        for name in ("gradient", "weight", "looked", "path", "reach", "band"):
-            setattr(self, name, arrays[name].copy())
-        self.met, self.came, self.kind, self.last, self.last_looks = (int(number) for number in arrays["standing"])
 
     def stop(self) -> None:
         """End with what there is."""
@@ -174,7 +175,7 @@ class BlockLearner(BatchLearner):
 
     def _nearness(self) -> Values:
         """How near to violating examples come in; in the last look those that violate by more than the tolerance."""
-        return np.full_like(self.band, -self.settings.rules.tau) if self.last else self.band
+        return np.full_like(self.band, -self.settings.tau) if self.last else self.band
 
     # Taking
 
@@ -196,9 +197,6 @@ class BlockLearner(BatchLearner):
         alpha = self.started_at(result.examples)
         self.expansion.take_in(result, alpha, np.ones(alpha.shape, np.bool_))
 
-    def _run(self, batch: Batch) -> bool:
-        raise NotImplementedError
-
     def _recompute(self) -> None:
         """Compute the gradients of the members, which came in with coefficients of their own."""
         s = self.expansion
@@ -214,15 +212,14 @@ class BlockLearner(BatchLearner):
 
     # Around S
 
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Finishing:
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> BlockFinishing:
         """Make what solves a problem of S."""
-        rules = self.settings.decomposition
-        assert rules is not None
+        rules = self.settings.rules
         left = max(rules.limit - self.steps - sum(now.steps for now in self.finishing), 0)
         return BlockFinishing(expansion.working, problem, tau, rules._replace(limit=left))
 
     def _tau(self) -> float:
-        tau = self.settings.rules.tau
+        tau = self.settings.tau
         if self.met < len(self.order):
             return max(COARSE, tau)
         members = np.count_nonzero(self.expansion.working.holders)
@@ -241,12 +238,11 @@ class BlockLearner(BatchLearner):
         self._gather()
         self._conclude()
         at_rest = not (self.stopped or self._spent())
-        self.converged, self.phase = at_rest and self._within(self.settings.rules.tau), "done"
+        self.converged, self.phase = at_rest and self._within(self.settings.tau), "done"
 
     def _spent(self) -> bool:
         """Tell whether all steps are made that there may be."""
-        rules = self.settings.decomposition
-        assert rules is not None
+        rules = self.settings.rules
         return bool(self.steps + sum(now.steps for now in self.finishing) >= rules.limit)
 
     def _finished(self) -> None:
@@ -262,7 +258,7 @@ class BlockLearner(BatchLearner):
             self.looked[:] = -np.inf
         for now in self.finishing:
             self._note(now)
-        self._go_on()
+        self._go_on(self._adopt)
         again, self.came = idle and self.came > 0, 0
         if again:
             # Of those who came nobody violates, but S may have been solved less far than it has to be.
@@ -316,7 +312,7 @@ class BlockLearner(BatchLearner):
             self.error = max(self.error, error)
             top, bottom = now.extremes()
             worst = max(worst, top - bottom)
-        return self.refreshes >= REFRESHES or worst / 2 + self.error <= self.settings.rules.tau
+        return self.refreshes >= REFRESHES or worst / 2 + self.error <= self.settings.tau
 
     def _gather(self) -> None:
         """Hand over what is known of the examples outside S."""

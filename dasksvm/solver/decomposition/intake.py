@@ -1,4 +1,4 @@
-"""Learners that take all examples in before the first step, with α = 0, which needs no kernel values."""
+"""Taking examples in with a given α, which needs no kernel rows; and taking in all of them, with α = 0, before the first step."""
 
 from typing import Any
 
@@ -6,11 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.engine.exact_sums import exact_margins
-from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Ints
-from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
-from dasksvm.solver.state.batch import Batch
+from dasksvm.solver.messages import CandidateBatch, View
 from dasksvm.solver.state.expansion import MOVED_ROWS, Expansion
 from dasksvm.solver.state.working_arrays import insert, set_alpha, take_place
 
@@ -88,41 +86,29 @@ class AllExamples(RowlessExpansion):
 
     band = True
 
-
-class IntakeLearner(Learner):
-    """A learner whose steps all come in finishing: every example is a member by then."""
-
-    expansion: AllExamples
-
-    def _expansion(self) -> Expansion:
-        return AllExamples(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
-
-    def _view(self) -> View:
-        """Publish nothing: no kernel values are wanted, and every example is sent."""
-        problems = self.settings.problems
-        everywhere = np.full(problems, np.inf)
-        return View(
-            version=self.applied,
-            generation=0,
-            members=None,
-            order=np.zeros(0, np.int64),
-            alpha=np.zeros((problems, 0)),
-            top=everywhere,
-            bottom=-everywhere,
-            wants=np.ones((problems, 2), np.bool_),
-            slack=everywhere,
-            tau=0.0,
-            band=True,
-        )
-
-    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
-        self.expansion.make_room(result)
+    def take_in_all(self, result: CandidateBatch) -> None:
+        """Make members of all examples of a batch."""
+        self.make_room(result)
         nothing = np.zeros_like(result.sign)
-        self.expansion.take_in(result, nothing, nothing == 0)
-        self.seen += len(result.examples) if self.phase == "online" else 0
+        self.take_in(result, nothing, nothing == 0)
 
-    def _run(self, batch: Batch) -> bool:
-        raise NotImplementedError
+
+def view_for_intake(version: int, problems: int) -> View:
+    """Publish nothing: no kernel values are wanted, and every example is sent."""
+    everywhere = np.full(problems, np.inf)
+    return View(
+        version=version,
+        generation=0,
+        members=None,
+        order=np.zeros(0, np.int64),
+        alpha=np.zeros((problems, 0)),
+        top=everywhere,
+        bottom=-everywhere,
+        wants=np.ones((problems, 2), np.bool_),
+        slack=everywhere,
+        tau=0.0,
+        band=True,
+    )
 
 
 @njit()

@@ -5,8 +5,6 @@ values of the others only. When those are at rest, the gradients of the members 
 coefficients have moved since, and all are looked at again.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,9 +35,11 @@ from dasksvm.solver.decomposition.pair_state import (
     make_play,
 )
 from dasksvm.solver.decomposition.pair_steps import advance
-from dasksvm.solver.decomposition.rules import DecompositionRules
+from dasksvm.solver.decomposition.rules import PairRules
+from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.multiclass.schedule import draw, seeded
+from dasksvm.solver.state.capture import State, Stateful
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import RowCache, narrowed, set_values
 
@@ -50,28 +50,9 @@ SHRINK_STEPS, SHRINK_SHARE, NEAR_REST = 1000, 0.05, 10.0
 AT_ONCE = 1e8
 # Times that gradients are computed anew in float64 where the steps end.
 REFRESHES = 5
-STATE = (
-    "problem",
-    "limit",
-    "steps",
-    "computed",
-    "refreshes",
-    "error",
-    "code",
-    "begun",
-    "ended",
-    "whole_again",
-    "next_look",
-    "at",
-    "now",
-    "alpha",
-    "g",
-    "active",
-    "wave",
-)
 
 
-class Pairs:
+class Pairs(Stateful):
     """The steps of a problem, on copies of its coefficients and gradients.
 
     Parameters
@@ -79,7 +60,7 @@ class Pairs:
     expansion : Expansion
         Of all examples, with α = 0.
     problem : int
-    rules : DecompositionRules
+    rules : PairRules
     tau : float
     seed : int
         Of the first pair.
@@ -92,10 +73,30 @@ class Pairs:
         Steps made; kernel rows computed.
     """
 
-    rounds = 0
+    STATE = (
+        "problem",
+        "limit",
+        "steps",
+        "computed",
+        "refreshes",
+        "error",
+        "code",
+        "begun",
+        "ended",
+        "whole_again",
+        "next_look",
+        "at",
+        "now",
+        "_alpha",
+        "_g",
+        "active",
+        "cache",
+        "wave",
+        "left",
+    )
 
     def __init__(
-        self, expansion: Expansion, problem: int, rules: DecompositionRules, tau: float, seed: int, start: Values | None
+        self, expansion: Expansion, problem: int, rules: PairRules, tau: float, seed: int, start: Values | None
     ) -> None:
         w, places = expansion.working, expansion.places
         self.problem, self.seed, self.start = problem, seed, start
@@ -155,6 +156,11 @@ class Pairs:
     def extremes(self) -> tuple[float, float]:
         """g_max and g_min of paper 1, equation 10, among those in play."""
         return float(self.now[TOP]), float(self.now[BOTTOM])
+
+    def outcome(self) -> Outcome:
+        """Tell what it has come to."""
+        top, bottom = self.extremes()
+        return Outcome.of_problem(self.alpha, (top, bottom), top - bottom, self.dual)
 
     # Finishing
 
@@ -310,16 +316,12 @@ class Pairs:
 
     # Snapshots
 
-    def state(self) -> dict[str, Any]:
-        """Give what a snapshot needs beside the working arrays and the cache."""
-        left = np.array(self.left).reshape(len(self.left), len(self._alpha))
-        return {name: getattr(self, name) for name in STATE} | {"left": left}
+    def state(self) -> State:
+        """Give what a snapshot needs beside the expansion."""
+        self._alpha, self._g = self.alpha, self.g
+        return super().state()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Go on where `state` was taken."""
-        self.left = list(state["left"].copy())
-        for name in STATE:
-            value = state[name]
-            name = {"alpha": "_alpha", "g": "_g"}.get(name, name)
-            setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
+        super().restore(state)
         self._enter()

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.decomposition.rules import CORNER, DecompositionRules
+from dasksvm.solver.decomposition.rules import CORNER, PairRules
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.registry import look_up
@@ -38,7 +38,7 @@ class How(NamedTuple):
     by_gain : bool
         Whether pairs of maximum gain end where their step is below τ.
     rows : int
-        See `DecompositionRules`.
+        See `PairRules`.
     tau : float
     """
 
@@ -53,7 +53,7 @@ def number_of(selection: str) -> int:
     return look_up(SELECTION_NUMBERS, "working set selection", selection)
 
 
-def how_of(rules: DecompositionRules, tau: float) -> How:
+def how_of(rules: PairRules, tau: float) -> How:
     """Give what jitted code has to know of what the user set."""
     if rules.rows not in SEARCHABLE:
         raise ValueError(

@@ -1,10 +1,13 @@
 """The batch solvers: decomposition of the whole dual problem (paper 4; paper 1, section 3.1).
 
 The working set is a pair whose kernel rows are cached (`pairs`), or a block of examples whose rows come as a tile (`blocks`).
-Which pair comes next within it, and when that ends, `DecompositionRules` says.
+Which pair comes next within it, and when that ends, `PairRules` and `BlockRules` say.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from dasksvm.solver.engine.settings import Settings
 
 SELECTIONS = ("mvp", "second-order", "mg", "hmg")
 STOPS = ("kkt", "gain")
@@ -12,8 +15,8 @@ STOPS = ("kkt", "gain")
 CORNER = 1e-8
 
 
-class DecompositionRules(NamedTuple):
-    """What the user set.
+class PairRules(NamedTuple):
+    """What the user set for pairs.
 
     Attributes
     ----------
@@ -22,20 +25,63 @@ class DecompositionRules(NamedTuple):
         gain with one of the pair before; the same, but the most violating pair where that pair ended in a corner.
     stop : {"kkt", "gain"}
         Where δ ≤ τ, or, of pairs chosen by their gain, where the step is below τ.
-    size : int
-        Of the working set: 2 for pairs; 0 leaves it to the solver.
     shrinking : bool
         Whether examples at a bound that seem to stay there are left out for a while.
     limit : int
         Steps at most.
     rows : int
         Rows that "mg" and "hmg" search: those of the pair before (2), of one of it in turn (1), or all that are cached (0). No
-        other number has a meaning. Blocks always search two.
+        other number has a meaning.
     """
 
     selection: str
     stop: str
-    size: int
     shrinking: bool
     limit: int
     rows: int
+
+
+class BlockRules(NamedTuple):
+    """What the user set for blocks.
+
+    Attributes
+    ----------
+    selection : {"mvp", "second-order", "mg", "hmg"}
+        How a pair is chosen within a block; see `PairRules`. "mg" and "hmg" always search two rows.
+    size : int
+        Of the working set; 0 leaves it to the solver.
+    shrinking : bool
+    limit : int
+        As in `PairRules`.
+    """
+
+    selection: str
+    size: int
+    shrinking: bool
+    limit: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecompositionSettings(Settings):
+    """What defines a run of a batch solver.
+
+    Attributes
+    ----------
+    rules : PairRules or BlockRules
+    """
+
+    rules: PairRules | BlockRules
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSettings(DecompositionSettings):
+    """What defines a run in pairs."""
+
+    rules: PairRules
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockSettings(DecompositionSettings):
+    """What defines a run in blocks."""
+
+    rules: BlockRules

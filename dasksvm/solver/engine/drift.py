@@ -8,16 +8,20 @@ candidates of a batch one in a hundred may move further, and one that would have
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.state.capture import Stateful
+
 QUANTILE, BATCHES = 0.99, 4
 
 
-class Slack:
+class Slack(Stateful):
     """The largest of the last batches' moves, leaving the one candidate in a hundred of each that moved furthest aside.
 
     Parameters
     ----------
     problems : int
     """
+
+    STATE = ("seen",)
 
     def __init__(self, problems: int) -> None:
         self.problems = problems

@@ -5,22 +5,25 @@ whole state is arrays and scalars. A fixed number L of batches is in flight; bat
 batch i - L, whatever the timing.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.algorithm import Algorithm
 from dasksvm.solver.engine.choice import near_boundary
 from dasksvm.solver.engine.drift import Slack
+from dasksvm.solver.engine.finisher import Finisher, outcome_of
 from dasksvm.solver.engine.selection import AS_GIVEN, RANDOM, Pools, RandomOrder
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import CandidateBatch, MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan, View
-from dasksvm.solver.state.batch import ENTERED, SEEN, STEPS, absorb, begin
-from dasksvm.solver.state.expansion import Each
+from dasksvm.solver.state.batch import ENTERED, SEEN, STEPS, Batch, absorb, begin
+from dasksvm.solver.state.capture import Stateful
+from dasksvm.solver.state.expansion import Each, Expansion
 
 LEAST_BATCH, LARGEST_BATCH = 64, 500
 REFRESHES, MOST_EPOCHS = 5, 100
@@ -30,15 +33,46 @@ ERRORS_FOUND, ERRORS_EXPECTED = 4.0, 16.0
 NEAR = 0.5
 
 
-class Learner(Algorithm):
-    """An online solver as a state machine: seeding → online → finishing (→ online again, or checking) → done.
+class Learner(Stateful, ABC):
+    """A solver as a state machine: seeding → online → finishing (→ online again, or checking) → done.
 
-    What its steps are, a subclass says.
+    This class decides what is asked for and when the phases change. The abstract methods are what a solver implements. Two
+    procedures that several solvers share take a solver's own functions as arguments: `_iterate` makes the online iterations of a
+    batch, `_make_passes` makes further passes until no example violates.
 
     Parameters
     ----------
     settings : Settings
     """
+
+    # What `Progress.delta` is.
+    measure = "delta"
+    # What is made anew with arguments of its own is not listed: the order, the pools, the finishers and what is in flight.
+    STATE: ClassVar[tuple[str, ...]] = (
+        "phase",
+        "epoch",
+        "position",
+        "asked",
+        "applied",
+        "seen",
+        "seen_before",
+        "steps",
+        "evaluations",
+        "refreshes",
+        "changed",
+        "stopped",
+        "converged",
+        "strangers",
+        "paused",
+        "error",
+        "violation",
+        "extremes",
+        "excess",
+        "seeds",
+        "queue",
+        "drift",
+        "expansion",
+    )
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -55,12 +89,56 @@ class Learner(Algorithm):
         self.drift = Slack(settings.problems)
         self.pools: Pools | None = None
         self.inflight: dict[int, tuple[Plan, Ints]] = {}
-        self.finishing: list[Any] = []
+        self.finishing: Sequence[Finisher] = []
         self.extremes: NDArray[np.float64] = np.zeros((settings.problems, 2))
         # The largest error of a gradient that was found in S when it was computed anew in float64; and the largest violation of
         # the whole set, once that is known.
         self.error = 0.0
         self.violation: NDArray[np.float64] = np.full(settings.problems, np.nan)
+
+    # What a solver implements
+
+    @abstractmethod
+    def _expansion(self) -> Expansion:
+        """Make an empty expansion."""
+
+    @abstractmethod
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        """Take in a batch of examples, in seeding and online; `arrivals` says who was in S when it was asked for."""
+
+    @abstractmethod
+    def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The largest violation and the dual of each problem, from the working gradients."""
+
+    @abstractmethod
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Finisher:
+        """Make what finishes a problem of an expansion."""
+
+    @abstractmethod
+    def _finished_alpha(self) -> NDArray[np.float64] | None:
+        """The coefficients that finishing has found, None before it."""
+
+    @abstractmethod
+    def _closed(self) -> bool:
+        """Tell whether the finished expansion determines the bias; if not, the whole set has to be looked at."""
+
+    @abstractmethod
+    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
+        """Take in a batch of a look at examples outside S."""
+
+    @abstractmethod
+    def _conclude(self) -> None:
+        """Settle the bias, and where the run ends with a claim the largest violation of the whole set."""
+
+    def _pauses(self) -> bool:
+        """Tell whether what has come so far is to be finished before the pass goes on."""
+        return False
+
+    def _finished(self) -> None:
+        """Go over to what follows when all problems are finished."""
+        self._check()
+
+    # Phases
 
     def feed(self, order: RandomOrder, seeds: Ints) -> None:
         """Begin a pass over some examples: the whole set, or the block of a `partial_fit`.
@@ -183,9 +261,9 @@ class Learner(Algorithm):
     def _view(self) -> View:
         s, problems = self.expansion, self.settings.problems
         if self.phase == "checking":
-            view = s.view(self.applied, self._finished_alpha(), np.full(problems, -np.inf), self.settings.rules.tau)
+            view = s.view(self.applied, self._finished_alpha(), np.full(problems, -np.inf), self.settings.tau)
             return replace(view, tile=False, exact=self._claims())
-        return s.view(self.applied, self._finished_alpha(), self._slack(), self.settings.rules.tau)
+        return s.view(self.applied, self._finished_alpha(), self._slack(), self.settings.tau)
 
     def _slack(self) -> NDArray[np.float64]:
         """Say what a violation in each problem may rise by before a batch that is asked for now is used."""
@@ -225,7 +303,8 @@ class Learner(Algorithm):
         evaluations = self.evaluations + self.expansion.evaluations
         return Progress(self.phase, self.epoch, self.seen, members, steps, delta, dual, evaluations, self.measure)
 
-    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+    def _iterate(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints, run: Callable[[Batch], bool]) -> None:
+        """Make the online iterations of a batch; `run` makes the steps and tells whether S is as large as it may be."""
         s = self.expansion
         if self.settings.epochs == 0 and self.phase == "online":
             violated = np.where(result.bound > 0, excess(plan.view, result.codes, result.sign, result.margins), -np.inf)
@@ -233,7 +312,7 @@ class Learner(Algorithm):
         s.make_room(result)
         known = s.known(result.examples, self.seeds if self.strangers and self.epoch == 0 else None)
         batch = begin(s, result, arrivals, known)
-        full = self._run(batch)
+        full = run(batch)
         absorb(s, result, batch)
         self.seen += int(batch.at[:, SEEN].max()) if self.phase == "online" else 0
         self.steps += int(batch.at[:, STEPS].sum())
@@ -258,16 +337,14 @@ class Learner(Algorithm):
 
     def ended_early(self) -> bool:
         """Tell whether a budget, or who watched, ended the run before it was done."""
-        seen, rules = self.seen - self.seen_before, self.settings.decomposition
-        if rules is not None:
-            return self.stopped or (not self.converged and self.progress().steps >= rules.limit)
+        seen = self.seen - self.seen_before
         asked = len(self.order) * max(self.settings.epochs, 1)
         return self.stopped or (not self.converged and self.settings.max_examples <= seen < asked)
 
     def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
         """Give the support vectors, ordered by class and example: coefficients (P, S), classes, examples and slots (S,)."""
         s = self.expansion
-        coefficients = self.outcome(s, self.finishing).coefficients
+        coefficients = outcome_of(self.finishing).coefficients
         places = s.support(coefficients)
         return coefficients[:, places], s.code[places], s.example[places], s.working.slot[places]
 
@@ -275,14 +352,14 @@ class Learner(Algorithm):
 
     def begin_finishing(self, problem: int) -> None:
         """Begin to finish a problem, after those before it."""
-        self.finishing.append(self.finisher(self.expansion, problem, self._tau()))
+        self.finishing = [*self.finishing, self.finisher(self.expansion, problem, self._tau())]
 
     def copy_tau(self) -> float:
         """Where finishing stops on a copy that is shown on the way."""
-        return self.settings.rules.tau
+        return self.settings.tau
 
     def _tau(self) -> float:
-        return self.settings.rules.tau if self.settings.finish else np.inf
+        return self.settings.tau if self.settings.finish else np.inf
 
     def _finish(self) -> RowsPlan | None:
         """Go on with finishing: None when a problem, or all of it, is done; else the rows that a round needs, or none.
@@ -298,19 +375,28 @@ class Learner(Algorithm):
             self._finished()
         return None
 
-    def _finished(self) -> None:
+    def _make_passes(self, adopt: Callable[[], None], verify: Callable[[], float]) -> None:
+        """Go on with the pass or begin another one, where the run is not at its end; otherwise check the whole set.
+
+        Parameters
+        ----------
+        adopt : callable
+            Gives the finished coefficients to the expansion.
+        verify : callable
+            Computes the gradients of the members in float64, and returns the largest violation.
+        """
         if self.paused:
             # What was solved to go on with is not what a run ends with.
-            self._go_on()
+            self._go_on(adopt)
             self.phase, self.paused = "finishing" if self.stopped else "online", False
             if self.stopped:
                 self.begin_finishing(0)
             return
         if self.settings.epochs == 0 and not self.stopped and self.epoch < MOST_EPOCHS:
             if self.changed or self.queue is not None:
-                self._next_pass()
+                self._next_pass(adopt)
                 return
-            if self.refreshes < REFRESHES and self._refresh():
+            if self.refreshes < REFRESHES and self._refresh(adopt, verify):
                 return
         self._check()
 
@@ -355,36 +441,36 @@ class Learner(Algorithm):
     def _end(self) -> None:
         """End the run, and say what is known."""
         self._conclude()
-        self.converged = self._claims() and self.converged and self._within(2 * self.settings.rules.tau)
+        self.converged = self._claims() and self.converged and self._within(2 * self.settings.tau)
         self.phase = "done"
 
     def _within(self, tolerance: float) -> bool:
         """Tell whether nothing violates by more than this, as far as can be told in the precision of the kernel values."""
         return bool(self.violation.max() + self.error <= tolerance)
 
-    def _next_pass(self) -> None:
+    def _next_pass(self, adopt: Callable[[], None]) -> None:
         """Begin another pass: over the examples near the margin until they are at rest, then over all of them."""
         near = self.changed and self.epoch > 0
-        self._go_on()
+        self._go_on(adopt)
         self.epoch, self.position, self.changed, self.phase = self.epoch + 1, 0, False, "online"
         self.queue = self.pools = None
         if near:
             rows = self.order.rows(self.epoch, 0, len(self.order))
             self.queue = rows[self.excess[rows - self.order.base] > -NEAR]
 
-    def _go_on(self) -> None:
-        """Let the online iterations go on from the finished coefficients."""
+    def _go_on(self, adopt: Callable[[], None]) -> None:
+        """Let the run go on from the finished coefficients."""
         self.steps += sum(now.steps for now in self.finishing)
-        self._adopt()
+        adopt()
         self.finishing = []
 
-    def _refresh(self) -> bool:
+    def _refresh(self, adopt: Callable[[], None], verify: Callable[[], float]) -> bool:
         """Compute the members' gradients anew in float64; True if that showed a violation, which is then repaired."""
         self.refreshes, self.error = self.refreshes + 1, 0.0
-        if self._verify() <= 2 * self.settings.rules.tau:
+        if verify() <= 2 * self.settings.tau:
             self.converged = True
             return False
-        self._go_on()
+        self._go_on(adopt)
         self.changed, self.phase = True, "finishing"
         self.begin_finishing(0)
         return True

@@ -1,32 +1,37 @@
-"""Which learner some settings ask for."""
+"""Which learner some settings ask for: the registry of the solvers."""
 
 from dasksvm.solver.decomposition.block_learner import BlockLearner
 from dasksvm.solver.decomposition.pair_learner import PairLearner
+from dasksvm.solver.decomposition.rules import BlockSettings, PairSettings
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
-from dasksvm.solver.lasvm.learner import TwoClassLearner
-from dasksvm.solver.multiclass.learner import MachineLearner
-from dasksvm.solver.unbiased.batch_ascent import AscentLearner
-from dasksvm.solver.unbiased.learner import GapLearner
-from dasksvm.solver.unbiased.tracking_learner import TrackingLearner
+from dasksvm.solver.lasvm.learner import LasvmSettings, TwoClassLearner
+from dasksvm.solver.multiclass.learner import MachineLearner, MachineSettings
+from dasksvm.solver.unbiased.batch_ascent import AscentLearner, AscentSettings
+from dasksvm.solver.unbiased.learner import GapLearner, GapSettings
+from dasksvm.solver.unbiased.tracking_learner import TrackingLearner, TrackingSettings
 
-LEARNERS: tuple[type[Learner], ...] = (
-    AscentLearner,
-    BlockLearner,
-    GapLearner,
-    MachineLearner,
-    PairLearner,
-    TrackingLearner,
-    TwoClassLearner,
-)
+LEARNERS: dict[type[Settings], type[Learner]] = {
+    LasvmSettings: TwoClassLearner,
+    GapSettings: GapLearner,
+    TrackingSettings: TrackingLearner,
+    AscentSettings: AscentLearner,
+    PairSettings: PairLearner,
+    BlockSettings: BlockLearner,
+    MachineSettings: MachineLearner,
+}
 
 
 def make_learner(settings: Settings) -> Learner:
-    """Make a learner that has seen nothing."""
-    if settings.gap is not None:
-        return GapLearner(settings)
-    if settings.tracking is not None:
-        return AscentLearner(settings) if settings.tracking.batch else TrackingLearner(settings)
-    if settings.decomposition is not None:
-        return PairLearner(settings) if settings.decomposition.size == 2 else BlockLearner(settings)
-    return TwoClassLearner(settings) if settings.machine is None else MachineLearner(settings)
+    """Make a learner that has seen nothing.
+
+    Raises
+    ------
+    TypeError
+        If no solver has settings of this type.
+    """
+    kind = type(settings)
+    if kind not in LEARNERS:
+        known = ", ".join(each.__name__ for each in LEARNERS)
+        raise TypeError(f"no solver has settings of type {kind.__name__}: it must be one of {known}.")
+    return LEARNERS[kind](settings)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.engine.finisher import Finisher, outcome_of
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.tiles import Map, member_rows
 from dasksvm.solver.kernels.features import Features, Ints
@@ -70,7 +71,7 @@ def copying(learner: Learner, each: Map = map) -> Generator[None, None, Finished
         As for `member_rows`.
     """
     s, settings, workspace = learner.expansion.shadow(), learner.settings, Workspace()
-    copies = []
+    copies: list[Finisher] = []
     for problem in range(settings.problems):
         now = learner.finisher(s, problem, learner.copy_tau())
         while now.choose(s):
@@ -81,7 +82,7 @@ def copying(learner: Learner, each: Map = map) -> Generator[None, None, Finished
             now.solve(s)
             yield
         copies.append(now)
-    found = learner.outcome(s, copies)
+    found = outcome_of(copies)
     places = s.support(found.coefficients)
     progress = replace(learner.progress(), phase=PHASE, members=len(places), delta=found.delta, dual=found.dual)
     features = s.members().take(s.working.slot[places])

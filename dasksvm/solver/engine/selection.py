@@ -15,6 +15,7 @@ from dasksvm.solver.engine.criteria import RANDOM as RANDOM  # the learner impor
 from dasksvm.solver.engine.criterion import Values
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import Choice
+from dasksvm.solver.state.capture import Stateful
 
 # Autoactive sampling ends with so many examples near the boundary (paper 1, section 4.4).
 NEAR_ENOUGH = 5
@@ -120,7 +121,7 @@ class RandomOrder:
         return np.random.default_rng([self.seed, *key]).permutation(count)
 
 
-class Pools:
+class Pools(Stateful):
     """The examples of an epoch that can still be chosen, and the pools that they are chosen from.
 
     Parameters
@@ -128,6 +129,8 @@ class Pools:
     order : RandomOrder
     how : Selection
     """
+
+    STATE = ("turn", "position", "free", "groups", "size", "mark")
 
     def __init__(self, order: RandomOrder, how: Selection) -> None:
         self.order = order

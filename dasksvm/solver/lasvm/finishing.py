@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.direction_search import block_extremes, find, gains_down, shift_block, snapped, step_length
 from dasksvm.solver.state.expansion import SQUARE_PART, Expansion
 from dasksvm.solver.state.row_cache import RowCache, empty_cache, present
@@ -32,38 +34,15 @@ ROUNDING = 16 * np.finfo(np.float64).eps
 KEPT_SHARE = 8
 # Rounds between two looks at who can be left out; the share that may stay at most.
 SHRINK_ROUNDS, SHRINK_SHARE = 8, 0.75
-STATE = (
-    "problem",
-    "tau",
-    "alpha",
-    "g",
-    "dual",
-    "gain",
-    "steps",
-    "rounds",
-    "active",
-    "wave",
-    "whole_again",
-    "chosen",
-    "newest",
-    "_lacking",
-    "_moved",
-    "_amounts",
-    "_solved",
-    "_known_places",
-    "_known_values",
-)
 
 
-class Stall:
+class Stall(Stateful):
     """Tells when there is nothing to gain but rounding: violations below it would be chased for ever."""
 
-    def __init__(self, violation: float = np.inf, rounds: float = 0.0) -> None:
-        self.violation, self.rounds = violation, rounds
+    STATE = ("violation", "rounds")
 
-    def state(self) -> NDArray[np.float64]:
-        """Give what makes it again."""
-        return np.array([self.violation, self.rounds])
+    def __init__(self) -> None:
+        self.violation, self.rounds = np.inf, 0
 
     def stuck(self, gained: bool, violation: float) -> bool:
         """Take in a round: the dual rose beyond rounding, or the violation fell, or neither has happened for long."""
@@ -72,7 +51,7 @@ class Stall:
         return self.rounds > STALLED
 
 
-class Finishing:
+class Finishing(Stateful):
     """The problem restricted to S, on copies of its coefficients and gradients.
 
     Parameters
@@ -82,6 +61,31 @@ class Finishing:
     tau : float
         Stop when δ ≤ tau.
     """
+
+    STATE = (
+        "problem",
+        "tau",
+        "alpha",
+        "g",
+        "dual",
+        "gain",
+        "steps",
+        "rounds",
+        "stall",
+        "active",
+        "cache",
+        "wave",
+        "left",
+        "whole_again",
+        "chosen",
+        "newest",
+        "_lacking",
+        "_moved",
+        "_amounts",
+        "_solved",
+        "_known_places",
+        "_known_values",
+    )
 
     def __init__(self, working: Working, problem: int, tau: float) -> None:
         places = int(working.size[0])
@@ -239,19 +243,10 @@ class Finishing:
         self.g = g
         self.dual = 0.5 * float(self.alpha @ (sign + g))
 
-    def state(self) -> dict[str, Any]:
-        """Give what a snapshot needs beside the working arrays and the cache."""
-        left = np.array(self.left).reshape(len(self.left), len(self.alpha))
-        stall = {"stalled": self.stall.state()}
-        return {name: getattr(self, name) for name in STATE} | {"left": left, **stall}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        for name in STATE:
-            value = state[name]
-            setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
-        self.left = list(state["left"].copy())
-        self.stall = Stall(*state["stalled"])
+    def outcome(self) -> Outcome:
+        """Tell what it has come to."""
+        top, bottom = self.extremes()
+        return Outcome.of_problem(self.alpha, (top, bottom), top - bottom, self.dual)
 
 
 def known_square(expansion: Expansion, chosen: Ints, newest: Ints, known_places: Ints, known_values: Floats) -> Floats:

@@ -4,11 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.messages import CandidateBatch
+from dasksvm.solver.state.capture import Stateful
 
 Values = NDArray[np.float64]
 
 
-class Outside:
+class Outside(Stateful):
     """The gradients of examples outside S, as a last look at the training set finds them.
 
     Parameters
@@ -24,6 +25,8 @@ class Outside:
     gradient, weight : ndarray of float64, shape (P, count)
         The gradient and the signed C_i of each example; 0 for members and for examples that take no part.
     """
+
+    STATE = ("extremes", "gradient", "weight")
 
     def __init__(self, problems: int, count: int) -> None:
         self.extremes: Values = np.tile([-np.inf, np.inf], (problems, 1))

@@ -28,7 +28,7 @@ class Patterns(Expansion):
     """
 
     def __init__(self, kernel: Kernel, machine: Machine, cache_bytes: int) -> None:
-        self.machine = machine
+        self.machine: Machine = machine
         super().__init__(kernel, machine.classes, cache_bytes)
 
     def _empty(self, problems: int) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.lasvm.finishing import Stall, present_rows
@@ -17,15 +18,16 @@ from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.moves import loads
 from dasksvm.solver.multiclass.scan import violation
 from dasksvm.solver.multiclass.structure import coefficients, dual, gradients
+from dasksvm.solver.state.capture import Stateful
+from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import PAGE
 
 WORKING_SET = 256
 INNER_SHARE = 0.3
 INNER_STEPS = 100
-STATE = ("alpha", "score", "steps", "rounds", "best", "chosen", "newest", "_lacking")
 
 
-class Blocks:
+class Blocks(Stateful):
     """The problem of a machine restricted to its expansion, on copies of its α and scores.
 
     Parameters
@@ -36,7 +38,7 @@ class Blocks:
     """
 
     problem = 0
-    cache = None
+    STATE = ("alpha", "score", "steps", "rounds", "best", "stall", "chosen", "newest", "_lacking")
 
     def __init__(self, expansion: Patterns, tau: float) -> None:
         w, places = expansion.working, expansion.places
@@ -66,7 +68,7 @@ class Blocks:
         """D(α) (paper 5, equation 5.4), from α and the scores alone."""
         return dual(self.alpha, gradients(self.machine, self.score - self._mean(), self.label))
 
-    def choose(self, expansion: Patterns) -> bool:
+    def choose(self, expansion: Expansion) -> bool:
         """Choose the next block; False if nothing violates."""
         found = self.violations()
         if not found.max(initial=0.0) > self.tau:
@@ -88,20 +90,20 @@ class Blocks:
         self.chosen = np.union1d(worst, kept)
         return True
 
-    def order(self, expansion: Patterns) -> Ints:
+    def order(self, expansion: Expansion) -> Ints:
         """Slots of the places."""
         return expansion.order()
 
-    def missing(self, expansion: Patterns) -> Ints:
+    def missing(self, expansion: Expansion) -> Ints:
         """List the slots of the block's members whose rows are to be computed; the others count as used."""
         self._lacking = present_rows(expansion.cache, self.chosen)
         return expansion.order()[self._lacking]
 
-    def put(self, expansion: Patterns, rows: Floats) -> None:
+    def put(self, expansion: Expansion, rows: Floats) -> None:
         """Keep the rows that were missing."""
         expansion.put_rows(expansion.cache, self._lacking, rows)
 
-    def solve(self, expansion: Patterns) -> None:
+    def solve(self, expansion: Expansion) -> None:
         """Solve the problem of the block and move the scores of all patterns."""
         chosen, plain = self.chosen, self.machine._replace(zero_sum=False)
         values = square(expansion.cache, chosen)
@@ -126,17 +128,14 @@ class Blocks:
             moved = np.flatnonzero(amounts[m])
             expansion.shift(expansion.cache, chosen[moved], -amounts[m, moved], self.score[m])
 
-    def state(self) -> dict[str, Any]:
-        """Give what a snapshot needs beside the working arrays and the cache."""
-        stall = {"stalled": self.stall.state()}
-        return {name: getattr(self, name) for name in STATE} | stall
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        for name in STATE:
-            value = state[name]
-            setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
-        self.stall = Stall(*state["stalled"])
+    def outcome(self) -> Outcome:
+        """Tell what it has come to; there is no bias."""
+        return Outcome(
+            coefficients(self.machine, self.alpha, self.label),
+            np.zeros((self.machine.classes, 2)),
+            np.array([self.violations().max(initial=0.0)]),
+            np.array([self.dual()]),
+        )
 
 
 @njit()

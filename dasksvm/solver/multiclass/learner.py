@@ -1,20 +1,22 @@
 """The learner of a multi-class machine: the same batches, look-ahead and passes, other steps (paper 5, chapters 4 and 5)."""
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.algorithm import Outcome
+from dasksvm.solver.engine.finisher import outcome_of
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess
+from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.finishing import Blocks
-from dasksvm.solver.multiclass.online import Schedule, process
+from dasksvm.solver.multiclass.online import Rules, Schedule, process
 from dasksvm.solver.multiclass.schedule import initial_gains, seeded
-from dasksvm.solver.multiclass.structure import coefficients
+from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.state.batch import Batch
 from dasksvm.solver.state.expansion import Expansion
 
@@ -22,21 +24,36 @@ from dasksvm.solver.state.expansion import Expansion
 LEAST_HELD, COARSE = 4096, 0.3
 
 
+@dataclass(frozen=True, kw_only=True)
+class MachineSettings(Settings):
+    """What defines a run of a multi-class machine.
+
+    Attributes
+    ----------
+    machine : Machine
+    rules : Rules
+        Of the online iterations.
+    """
+
+    machine: Machine
+    rules: Rules
+
+
 class MachineLearner(Learner):
     """Online passes of S2DO or LaRank steps, and, where it ends with finishing, the machine's optimum over its expansion.
 
     Parameters
     ----------
-    settings : Settings
-        With a machine and its steps.
+    settings : MachineSettings
     """
 
+    STATE = (*Learner.STATE, "outside", "schedule")
+    settings: MachineSettings
     expansion: Patterns
+    finishing: Sequence[Blocks]
 
-    def __init__(self, settings: Settings) -> None:
-        assert settings.machine is not None
-        assert settings.steps is not None
-        self.machine, self.rules = settings.machine, settings.steps
+    def __init__(self, settings: MachineSettings) -> None:
+        self.machine, self.rules = settings.machine, settings.rules
         super().__init__(settings)
         self.extremes = np.zeros((self.machine.classes, 2))
         # The largest violation outside S that the last look has found.
@@ -48,9 +65,12 @@ class MachineLearner(Learner):
     def _expansion(self) -> Expansion:
         return Patterns(self.settings.kernel, self.machine, self.settings.cache_bytes)
 
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        self._iterate(result, plan, arrivals, self._run)
+
     def _run(self, batch: Batch) -> bool:
         process(self.expansion, batch, self.machine, self.rules, self.schedule)
-        return self._held() >= self.settings.rules.max_support
+        return self._held() >= self.settings.max_support
 
     def _held(self) -> int:
         """Count the patterns, for the batch solver those that it has found to be support patterns."""
@@ -61,7 +81,7 @@ class MachineLearner(Learner):
     def _pauses(self) -> bool:
         held = self._held()
         new = int(self.expansion.working.count[0]) - held
-        return self.rules.steps == 1 and new >= min(max(LEAST_HELD, held), self.settings.rules.max_support)
+        return self.rules.steps == 1 and new >= min(max(LEAST_HELD, held), self.settings.max_support)
 
     def _tau(self) -> float:
         return max(super()._tau(), COARSE) if self.paused and not self.stopped else super()._tau()
@@ -71,7 +91,7 @@ class MachineLearner(Learner):
 
     def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         now = self.finishing if self.finishing else [Blocks(self.expansion, 0.0)]
-        found = self.outcome(self.expansion, now)
+        found = outcome_of(now)
         return found.delta, found.dual
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> Blocks:
@@ -79,25 +99,10 @@ class MachineLearner(Learner):
         assert isinstance(expansion, Patterns)
         return Blocks(expansion, tau)
 
-    def outcome(self, expansion: Expansion, finished: list[Blocks]) -> Outcome:
-        """Tell what a finished expansion gives; there is no bias."""
-        assert isinstance(expansion, Patterns)
-        now = finished[-1]
-        return Outcome(
-            coefficients(self.machine, now.alpha, expansion.labels()),
-            np.zeros((self.machine.classes, 2)),
-            np.array([now.violations().max(initial=0.0)]),
-            np.array([now.dual()]),
-        )
-
-    def more_state(self) -> dict[str, NDArray[Any]]:
-        """Give the state of the schedule, and what the last look has found."""
-        return self.schedule._asdict() | {"outside": self.outside}
-
     def dual_variables(self) -> NDArray[np.float64]:
         """Give α of the support patterns, in the order of `solution`, shape (d, S)."""
         alpha: NDArray[np.float64] = self.finishing[-1].alpha
-        return alpha[:, self.expansion.support(self.outcome(self.expansion, self.finishing).coefficients)]
+        return alpha[:, self.expansion.support(outcome_of(self.finishing).coefficients)]
 
     # Finishing
 
@@ -120,8 +125,11 @@ class MachineLearner(Learner):
 
     def _conclude(self) -> None:
         """Find the largest violation of the whole set."""
-        members = self.outcome(self.expansion, self.finishing).delta
+        members = outcome_of(self.finishing).delta
         self.violation = np.maximum(members, self.outside)
+
+    def _finished(self) -> None:
+        self._make_passes(self._adopt, self._verify)
 
     def _adopt(self) -> None:
         self.expansion.replace(self.finishing[0].alpha, self.finishing[0].score)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from dasksvm.solver.kernels.features import Features, FeatureStore, Floats, Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch, View
+from dasksvm.solver.multiclass.structure import Machine
+from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.direction_search import entry_levels, subtract_rows
 from dasksvm.solver.state.row_cache import (
     CLOCK,
@@ -44,7 +46,7 @@ MOVED_ROWS = 512
 Each = Callable[[Callable[[tuple[int, int]], None], Iterable[tuple[int, int]]], Iterable[None]]
 
 
-class Expansion:
+class Expansion(Stateful):
     """The members of S and all that is kept about them.
 
     Parameters
@@ -57,6 +59,18 @@ class Expansion:
 
     # Whether an example enters for where it lies in a band, and not for a pair that it violates with.
     band = False
+    # The multi-class machine whose α the coefficients are, one row a class.
+    machine: Machine | None = None
+    STATE: ClassVar[tuple[str, ...]] = (
+        "working",
+        "cache",
+        "store",
+        "example",
+        "code",
+        "arrival",
+        "evaluations",
+        "generation",
+    )
 
     def __init__(self, kernel: Kernel, problems: int, cache_bytes: int) -> None:
         self.each: Each = map

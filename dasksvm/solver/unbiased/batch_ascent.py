@@ -4,16 +4,22 @@ All examples are taken in first, with α = 0, which needs no kernel values. Fini
 all of them, in blocks whose kernel rows are computed as one tile.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.decomposition.intake import IntakeLearner
+from dasksvm.solver.decomposition.intake import AllExamples, view_for_intake
+from dasksvm.solver.engine.finisher import Outcome
+from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.lasvm.finishing import present_rows
+from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
 from dasksvm.solver.multiclass.schedule import draw, skip
+from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import PAGE
 from dasksvm.solver.unbiased.gap_steps import free_step
@@ -22,10 +28,9 @@ from dasksvm.solver.unbiased.learner import UnbiasedLearner
 Values = NDArray[np.float64]
 # Picks whose rows are computed together, if the cache can hold twice as many.
 BLOCK = 128
-STATE = ("problem", "alpha", "g", "dual", "steps", "done", "ahead", "_lacking")
 
 
-class Ascent:
+class Ascent(Stateful):
     """The steps of a problem, on copies of its coefficients and gradients.
 
     Parameters
@@ -37,8 +42,7 @@ class Ascent:
         K.
     """
 
-    cache = None
-    rounds = 0
+    STATE = ("problem", "alpha", "g", "dual", "steps", "done", "ahead", "_lacking")
 
     def __init__(self, expansion: Expansion, problem: int, seed: int, steps: int) -> None:
         w, places = expansion.working, expansion.places
@@ -91,25 +95,46 @@ class Ascent:
         terms = np.maximum(self.lower * self.g, self.upper * self.g) - self.alpha * self.g
         return float(terms.sum() / max((self.upper - self.lower).sum(), np.finfo(float).tiny))
 
-    def state(self) -> dict[str, Any]:
-        """Give what a snapshot needs beside the working arrays and the cache."""
-        return {name: getattr(self, name) for name in STATE}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        for name in STATE:
-            value = state[name]
-            setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
+    def outcome(self) -> Outcome:
+        """Tell what it has come to; there is no bias."""
+        return Outcome.of_problem(self.alpha, (0.0, 0.0), self.gap, self.dual)
 
 
-class AscentLearner(IntakeLearner, UnbiasedLearner):
+@dataclass(frozen=True, kw_only=True)
+class AscentSettings(Settings):
+    """What defines a run of batch coordinate ascent.
+
+    Attributes
+    ----------
+    steps : int
+        K, the picks for each example.
+    """
+
+    converges = False
+    steps: int
+
+
+class AscentLearner(UnbiasedLearner):
     """Batch coordinate ascent on one problem, or on several that share the kernel rows.
 
     Parameters
     ----------
-    settings : Settings
-        With tracking rules.
+    settings : AscentSettings
     """
+
+    settings: AscentSettings
+    expansion: AllExamples
+    finishing: Sequence[Ascent]
+
+    def _expansion(self) -> Expansion:
+        return AllExamples(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
+
+    def _view(self) -> View:
+        return view_for_intake(self.applied, self.settings.problems)
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        self.expansion.take_in_all(result)
+        self.seen += len(result.examples) if self.phase == "online" else 0
 
     def _standing(self) -> tuple[Values, Values]:
         now = [self.finisher(self.expansion, p, 0.0) for p in range(self.settings.problems)]
@@ -119,8 +144,7 @@ class AscentLearner(IntakeLearner, UnbiasedLearner):
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> Ascent:
         """Make what makes the steps of a problem."""
-        assert self.settings.tracking is not None
-        return Ascent(expansion, problem, self.settings.seed, self.settings.tracking.steps)
+        return Ascent(expansion, problem, self.settings.seed, self.settings.steps)
 
 
 @njit()

@@ -1,17 +1,19 @@
 """The learner of two-class problems without bias: LASVM-G and its kin (paper 2)."""
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.algorithm import Outcome
+from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.engine.learner import Learner
+from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import within
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.state.batch import Batch, in_each_problem
+from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.working_arrays import dual_objective
 from dasksvm.solver.unbiased import gap_steps
@@ -47,11 +49,10 @@ class BandExpansion(Expansion):
         return within(result.sign[:, at] * gradient, *self.limits()), gradient
 
 
-class Held:
+class Held(Stateful):
     """What there is to finish of a problem: nothing, since every iteration ends where it should."""
 
-    cache = None
-    rounds = steps = 0
+    steps = 0
 
     def __init__(self, expansion: Expansion, problem: int) -> None:
         w, places = expansion.working, expansion.places
@@ -64,23 +65,29 @@ class Held:
         """Tell that nothing violates."""
         return False
 
-    def state(self) -> dict[str, Any]:
-        """Give what a snapshot needs: all of it is in the expansion."""
-        return {}
+    def order(self, expansion: Expansion) -> Ints:
+        """Slots of the places."""
+        return expansion.order()
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+    def missing(self, expansion: Expansion) -> Ints:
+        """List no members: there are no steps to make."""
+        return np.zeros(0, np.int64)
+
+    def put(self, expansion: Expansion, rows: Floats) -> None:
+        """Keep nothing."""
+
+    def solve(self, expansion: Expansion) -> None:
+        """Make no steps."""
+
+    def outcome(self) -> Outcome:
+        """Tell what the iterations have come to."""
+        return Outcome.of_problem(self.alpha, (0.0, 0.0), self.gap, self.dual)
 
 
 class UnbiasedLearner(Learner):
     """A learner of two-class problems that have no bias, and nothing to close."""
 
     measure = "gap"
-
-    def outcome(self, expansion: Expansion, finished: list[Any]) -> Outcome:
-        """Tell what the problems of an expansion give; there is no bias."""
-        gaps, duals = np.array([now.gap for now in finished]), np.array([now.dual for now in finished])
-        return Outcome(np.array([now.alpha for now in finished]), np.zeros((len(finished), 2)), gaps, duals)
 
     def _finished_alpha(self) -> Values | None:
         return None
@@ -95,22 +102,38 @@ class UnbiasedLearner(Learner):
         """Leave the bias at 0."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class GapSettings(Settings):
+    """What defines a run of LASVM-G or its kin.
+
+    Attributes
+    ----------
+    rules : GapRules
+    """
+
+    converges = False
+    rules: gap_steps.GapRules
+
+
 class GapLearner(UnbiasedLearner):
     """LASVM-G, LASVM-NC, LASVM-I or FULL SVM on one problem, or on several that share the kernel rows.
 
     Parameters
     ----------
-    settings : Settings
-        With gap rules.
+    settings : GapSettings
     """
+
+    settings: GapSettings
 
     def _expansion(self) -> Expansion:
         s = self.settings
-        assert s.gap is not None
-        return BandExpansion(s.kernel, s.problems, s.cache_bytes, s.gap)
+        return BandExpansion(s.kernel, s.problems, s.cache_bytes, s.rules)
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        self._iterate(result, plan, arrivals, self._run)
 
     def _run(self, batch: Batch) -> bool:
-        s, rules, most = self.expansion, self.settings.gap, self.settings.rules.max_support
+        s, rules, most = self.expansion, self.settings.rules, self.settings.max_support
         stand = np.zeros((self.settings.problems, gap_steps.STANDING))
         return in_each_problem(s, batch, lambda p: gap_steps.run(s.working, s.cache, batch, rules, most, stand, p))
 
@@ -119,5 +142,5 @@ class GapLearner(UnbiasedLearner):
         return np.array([gap_steps.gap(w, p) for p in range(len(w.alpha))]), dual_objective(w)
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> Held:
-        """Make what stands for finishing."""
+        """Return a finisher that does nothing."""
         return Held(expansion, problem)

@@ -1,8 +1,7 @@
 """The learner of two-class problems that tracks their optimum by random coordinate steps (paper 3)."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.features import Features, Floats, Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.lasvm.finishing import present_rows
-from dasksvm.solver.messages import CandidateBatch, Progress
+from dasksvm.solver.messages import CandidateBatch, Progress, ScorePlan
 from dasksvm.solver.state.batch import Batch, in_each_problem
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.working_arrays import dual_objective
@@ -36,6 +35,7 @@ class TrackedExpansion(Expansion):
     """
 
     band = True
+    STATE = (*Expansion.STATE, "number", "place", "came", "tracks")
 
     def __init__(self, kernel: Kernel, problems: int, cache_bytes: int, rules: TrackingRules) -> None:
         super().__init__(kernel, problems, cache_bytes)
@@ -143,28 +143,39 @@ class Tracked(Held):
         self.gap = tracking_steps.standing(expansion.working, problem)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrackingSettings(Settings):
+    """What defines a run of algorithm 1 or 2.
+
+    Attributes
+    ----------
+    rules : TrackingRules
+    """
+
+    converges = False
+    rules: TrackingRules
+
+
 class TrackingLearner(UnbiasedLearner):
     """Algorithm 1 or 2 on one problem, or on several that share the kernel rows and the picks.
 
     Parameters
     ----------
-    settings : Settings
-        With tracking rules.
+    settings : TrackingSettings
     """
 
+    settings: TrackingSettings
     expansion: TrackedExpansion
-
-    def __init__(self, settings: Settings) -> None:
-        assert settings.tracking is not None
-        self.rules = settings.tracking
-        super().__init__(settings)
 
     def _expansion(self) -> Expansion:
         s = self.settings
-        return TrackedExpansion(s.kernel, s.problems, s.cache_bytes, self.rules)
+        return TrackedExpansion(s.kernel, s.problems, s.cache_bytes, s.rules)
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        self._iterate(result, plan, arrivals, self._run)
 
     def _run(self, batch: Batch) -> bool:
-        s, rules, most = self.expansion, self.rules, self.settings.rules.max_support
+        s, rules, most = self.expansion, self.settings.rules, self.settings.max_support
         picked = s.picks(batch, self.settings.seed)
         return in_each_problem(
             s, batch, lambda p: tracking_steps.run(s.working, s.cache, batch, rules, most, picked, s.tracks, p)
@@ -179,9 +190,9 @@ class TrackingLearner(UnbiasedLearner):
         sizes = (w.upper - w.lower)[:, : s.places]
         C = sizes.max(axis=1, initial=0.0)
         alike = np.all(w.count[:, 0] == s.came[1]) and np.all((sizes == C[:, None]) | (sizes == 0.0))
-        if self.settings.kernel.formula.unit_diagonal and not self.rules.support and s.came[1] and alike:
+        if self.settings.kernel.formula.unit_diagonal and not self.settings.rules.support and s.came[1] and alike:
             more["bound"] = tracking_steps.tracking_bound(
-                found.dual - now[:, GAINED], now[:, COUNT] * self.rules.steps, C
+                found.dual - now[:, GAINED], now[:, COUNT] * self.settings.rules.steps, C
             )
         return replace(found, more=more)
 
@@ -190,18 +201,6 @@ class TrackingLearner(UnbiasedLearner):
         return np.array([tracking_steps.standing(w, p) for p in range(len(w.alpha))]), dual_objective(w)
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> Tracked:
-        """Make what stands for finishing."""
+        """Return a finisher that only gives the average of the last iterates."""
         assert isinstance(expansion, TrackedExpansion)
         return Tracked(expansion, problem)
-
-    def more_state(self) -> dict[str, NDArray[Any]]:
-        """Give the numbers, the average and the record of the gap."""
-        s = self.expansion
-        tracks = {f"tracks.{name}": array for name, array in s.tracks._asdict().items()}
-        return {"number": s.number, "place": s.place, "came": s.came} | tracks
-
-    def take_state(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on with what `more_state` gave."""
-        s = self.expansion
-        s.number, s.place, s.came = (arrays[name].copy() for name in ("number", "place", "came"))
-        s.tracks = tracking_steps.Tracks(*(arrays[f"tracks.{name}"].copy() for name in tracking_steps.Tracks._fields))

@@ -53,15 +53,12 @@ class TrackingRules(NamedTuple):
         Whether members with α ≠ 0 alone have a gradient.
     average : bool
         Whether the mean of the last example's iterates is given out.
-    batch : bool
-        Whether all examples are taken in before the first step.
     """
 
     steps: int
     process: bool
     support: bool
     average: bool
-    batch: bool
 
 
 class Tracks(NamedTuple):
