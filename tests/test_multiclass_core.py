@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dasksvm.solver import generator
 from dasksvm.solver.multiclass import schedule, steps
 from dasksvm.solver.multiclass.block import solve_block
 from dasksvm.solver.multiclass.gains import First, best_extreme
@@ -158,7 +159,7 @@ class Online:
         rows[:, self.place] = problem.kernel
         enter_rows(self.cache, self.place, rows.shape[1])
         write_rows(self.cache, self.place, rows)
-        self.random = schedule.seeded(7)
+        self.random = generator.seeded(7)
         self.last = 0.0
         for i in range(problem.n if enter is None else enter):
             self.enter(i)
@@ -182,7 +183,7 @@ class Online:
     def step(self, kind: int, strategy: int, place: int = -1) -> float:
         """One step; returns how much it violated."""
         w, cache, form = self.w, self.cache, self.problem.kind
-        number = schedule.draw(self.random)
+        number = generator.draw(self.random)
         found = steps.first_variable(w, NOBODY, form, kind, strategy, place, number)
         if found.violation == 0.0:
             return 0.0
@@ -419,7 +420,7 @@ def test_the_search_finds_the_largest_gain_of_those_that_may_move(kind: Machine)
             g > 0, w.load[online.place] < problem.bound if kind.shared else alpha < problem.bound, alpha > 0
         )
         able &= np.isfinite(g)
-        i, p = problem.variables[int(schedule.draw(online.random) * len(problem.variables))]
+        i, p = problem.variables[int(generator.draw(online.random) * len(problem.variables))]
         first = problem.variables.index((i, p))
         gains = {
             (j, q): gain(g[p, i], g[q, j], problem.Q[first, first], problem.Q[first, at], problem.Q[at, at])
@@ -463,7 +464,7 @@ def test_steps_of_all_kinds_keep_what_is_true(kind: Machine, strategy: int) -> N
     gains = schedule.initial_gains(4)
     w, out, back, new = online.w, list(range(4, 30)), 0, 0
     for turn in range(160):
-        place = random_member(w, schedule.draw(online.random))
+        place = random_member(w, generator.draw(online.random))
         step = schedule.next_adaptive(gains, online.random)
         if turn < 4 or (step == steps.TWO_NEWS and out):
             place, step = online.enter(out.pop()), steps.TWO_NEWS
@@ -502,7 +503,7 @@ def test_larank_reaches_the_optimum_of_the_crammer_singer_machine() -> None:
         online.last = dual_objective(online.w, problem.kind)
         online.larank(steps.PROCESS_NEW, online.enter(i))
         for kind in (steps.PROCESS_OLD, steps.OPTIMIZE, steps.OPTIMIZE):
-            online.larank(kind, random_member(online.w, schedule.draw(online.random)))
+            online.larank(kind, random_member(online.w, generator.draw(online.random)))
     assert 0.0 < online.last < problem.optimum()
     for _ in range(400):
         if max(online.larank(steps.PROCESS_OLD, int(place)) for place in online.place) <= 1e-7:
@@ -590,9 +591,9 @@ def test_the_schedule_keeps_a_least_probability_and_repeats() -> None:
     assert chances.sum() == pytest.approx(1.0)
     assert chances == pytest.approx([0.05, 0.9, 0.05])
     assert schedule.probabilities(np.zeros(4)) == pytest.approx([0.25] * 4)
-    drawn = [schedule.next_adaptive(gains, random) for random in [schedule.seeded(5)] for _ in range(4000)]
+    drawn = [schedule.next_adaptive(gains, random) for random in [generator.seeded(5)] for _ in range(4000)]
     assert np.bincount(drawn) / 4000 == pytest.approx(chances, abs=0.02)
-    state = schedule.seeded(5)
+    state = generator.seeded(5)
     again = [schedule.next_adaptive(gains, state) for _ in range(2000)]
     state = state.copy()
     again += [schedule.next_adaptive(gains, state) for _ in range(2000)]
@@ -602,8 +603,8 @@ def test_the_schedule_keeps_a_least_probability_and_repeats() -> None:
 
 
 def test_random_numbers_are_those_of_splitmix64() -> None:
-    state: Any = schedule.seeded(1234567)
-    assert [schedule.draw(state) for _ in range(3)] == [
+    state: Any = generator.seeded(1234567)
+    assert [generator.draw(state) for _ in range(3)] == [
         (word >> 11) / 2**53 for word in (6457827717110365317, 3203168211198807973, 9817491932198370423)
     ]
 

@@ -15,9 +15,9 @@ from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder, Selection
 from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.generator import draw, seeded
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.lasvm.steps import Rules
-from dasksvm.solver.multiclass.schedule import draw, seeded
 from dasksvm.solver.unbiased.tracking_steps import TrackingRules
 from tests.clusters import cluster, digest, history, noisy
 from tests.helpers import Rows, blobs, coefficients, kernel_matrix, run

@@ -38,8 +38,8 @@ from dasksvm.solver.decomposition.pair_state import (
 )
 from dasksvm.solver.decomposition.pair_steps import advance
 from dasksvm.solver.decomposition.rules import DecompositionRules
+from dasksvm.solver.generator import draw, seeded
 from dasksvm.solver.kernels.features import Floats, Ints
-from dasksvm.solver.multiclass.schedule import draw, seeded
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import RowCache, narrowed, set_values
 

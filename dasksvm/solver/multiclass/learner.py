@@ -9,11 +9,12 @@ from dasksvm.solver.engine.algorithm import Outcome
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess
+from dasksvm.solver.generator import seeded
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.finishing import Blocks
 from dasksvm.solver.multiclass.online import Schedule, process
-from dasksvm.solver.multiclass.schedule import initial_gains, seeded
+from dasksvm.solver.multiclass.schedule import initial_gains
 from dasksvm.solver.multiclass.structure import coefficients
 from dasksvm.solver.state.batch import Batch
 from dasksvm.solver.state.expansion import Expansion

@@ -7,8 +7,9 @@ runs in the same way, with its own three steps.
 
 from typing import Any, NamedTuple
 
+from dasksvm.solver.generator import draw
 from dasksvm.solver.jit import njit
-from dasksvm.solver.multiclass.schedule import draw, multiplier, next_adaptive, next_fixed, record
+from dasksvm.solver.multiclass.schedule import multiplier, next_adaptive, next_fixed, record
 from dasksvm.solver.multiclass.steps import (
     ALONE,
     PROCESS_NEW,

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.decomposition.intake import IntakeLearner
+from dasksvm.solver.generator import draw, skip
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.lasvm.finishing import present_rows
-from dasksvm.solver.multiclass.schedule import draw, skip
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import PAGE
 from dasksvm.solver.unbiased.gap_steps import free_step

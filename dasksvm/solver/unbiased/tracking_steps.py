@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.generator import draw, skip
 from dasksvm.solver.jit import SUMS, njit
-from dasksvm.solver.multiclass.schedule import draw, skip
 from dasksvm.solver.state.batch import (
     CANDIDATE,
     DONE,
