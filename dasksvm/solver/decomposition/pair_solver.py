@@ -32,9 +32,9 @@ from dasksvm.solver.decomposition.pair_state import (
     RISING,
     STUCK,
     TOP,
-    how_of,
-    look,
-    make_play,
+    make_pair_state,
+    pair_rules,
+    refresh_extremes,
 )
 from dasksvm.solver.decomposition.pair_steps import advance
 from dasksvm.solver.decomposition.rules import DecompositionRules
@@ -100,7 +100,7 @@ class Pairs:
         w, places = expansion.working, expansion.places
         self.problem, self.seed, self.start = problem, seed, start
         self.limit, self.shrinking = rules.limit, rules.shrinking
-        self.how = how_of(rules, tau)
+        self.how = pair_rules(rules, tau)
         self.sign, self.member = w.sign[problem, :places], w.member[problem, :places]
         self.lower, self.upper = w.lower[problem, :places], w.upper[problem, :places]
         self.diagonal = w.diagonal[:places].astype(expansion.cache.pages.dtype)
@@ -248,11 +248,11 @@ class Pairs:
         alpha, g, lower, upper, diagonal = (
             array[among] for array in (self._alpha, self._g, self.lower, self.upper, self.diagonal)
         )
-        self.play = make_play(alpha, g, lower, upper, diagonal, self.at, self.now)
+        self.play = make_pair_state(alpha, g, lower, upper, diagonal, self.at, self.now)
 
     def _measure(self) -> None:
         """Look at the members in play anew."""
-        look(self.play)
+        refresh_extremes(self.play)
         self.now[LEAST], self.now[IDLE] = np.inf, 0.0
         self._sum_up()
 
