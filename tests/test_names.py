@@ -81,19 +81,19 @@ def test_every_registered_selection_and_stop_has_its_number(selected):
     assert tuple(pair_state.SELECTION_NUMBERS) == SELECTIONS
     assert tuple(pair_state.BY_GAIN) == STOPS
     rules = DecompositionRules(selected, "kkt", 2, True, 1000, 2)
-    assert pair_state.pair_rules(rules, 0.1).selection == pair_state.SELECTION_NUMBERS[selected]
+    assert pair_state.pair_choice(rules, 0.1).selection == pair_state.SELECTION_NUMBERS[selected]
 
 
 @pytest.mark.parametrize("rows", [-1, 3, 4])
 def test_maximum_gain_searches_no_more_rows_than_it_has(rows):
     with pytest.raises(ValueError, match=f"1 or 2. Got {rows} instead"):
-        pair_state.pair_rules(DecompositionRules("hmg", "kkt", 2, True, 1000, rows), 1e-3)
+        pair_state.pair_choice(DecompositionRules("hmg", "kkt", 2, True, 1000, rows), 1e-3)
     with pytest.raises(ValueError, match="searches one row, two, or all"):
         _rows_to_search.py_func(None, np.zeros(pair_state.FIELDS, np.int64), rows)
 
 
 def test_jitted_dispatches_refuse_numbers_of_nobody():
-    now = pair_state.PairRules(len(pair_state.SELECTION_NUMBERS), False, 2, 1e-3)
+    now = pair_state.PairChoice(len(pair_state.SELECTION_NUMBERS), False, 2, 1e-3)
     with pytest.raises(ValueError, match="unknown working set selection"):
         _by_maximum_gain.py_func(None, now)
     w = type("Members", (), {"count": np.ones(1, np.int64)})

@@ -9,7 +9,7 @@ from dasksvm.solver.decomposition.pair_state import (
     NOWHERE,
     NUMBERS,
     SECOND_ORDER,
-    PairRules,
+    PairChoice,
     make_pair_state,
 )
 from dasksvm.solver.decomposition.pair_steps import advance
@@ -53,7 +53,7 @@ def solve_square(
     state = make_pair_state(
         alpha, g, lower, upper, kernel.diagonal().copy(), np.full(FIELDS, NOWHERE, np.int64), now, PAGE
     )
-    _, steps = advance(state, _as_cache(kernel), PairRules(selection, by_gain, 2, float(target)), limit)
+    _, steps = advance(state, _as_cache(kernel), PairChoice(selection, by_gain, 2, float(target)), limit)
     return int(steps)
 
 

@@ -29,7 +29,7 @@ TOP, BOTTOM, DUAL, LEAST, IDLE, NUMBERS = range(6)
 NOWHERE = -1
 
 
-class PairRules(NamedTuple):
+class PairChoice(NamedTuple):
     """The rules for jitted code: how pairs are chosen, and when to stop.
 
     Attributes
@@ -54,13 +54,13 @@ def number_of(selection: str) -> int:
     return look_up(SELECTION_NUMBERS, "working set selection", selection)
 
 
-def pair_rules(rules: DecompositionRules, tau: float) -> PairRules:
+def pair_choice(rules: DecompositionRules, tau: float) -> PairChoice:
     """Return the solver's parameters in the form that jitted code uses."""
     if rules.rows not in SEARCHABLE:
         raise ValueError(
             f"the rows that maximum gain searches must be 0 (all cached ones), 1 or 2. Got {rules.rows!r} instead."
         )
-    return PairRules(number_of(rules.selection), look_up(BY_GAIN, "stop", rules.stop), rules.rows, tau)
+    return PairChoice(number_of(rules.selection), look_up(BY_GAIN, "stop", rules.stop), rules.rows, tau)
 
 
 class PairState(NamedTuple):
