@@ -1,4 +1,4 @@
-"""The batch solver in blocks, against oracles of its own."""
+"""The batch solver in blocks, compared with independent solutions."""
 
 import hypothesis
 import hypothesis.strategies as st
@@ -38,7 +38,7 @@ def test_scikit_learn_compatible(estimator, check):
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Looks and blocks so small that little problems need many of them."""
+    """Make passes over the data and blocks so small that small problems need many of them."""
     monkeypatch.setattr(block_learner, "FIRST", 60)
     monkeypatch.setattr(block_learner, "LOOK", 128)
 
@@ -62,7 +62,7 @@ def moons(n, dtype=np.float64, c=10.0, seed=0):
 
 
 def violation(K, rows, alpha):
-    """The largest violation of a pair of the whole set."""
+    """The largest violation of any pair of examples."""
     g = rows.sign - K @ alpha
     lower, upper = np.minimum(0, rows.bound * rows.sign), np.maximum(0, rows.bound * rows.sign)
     return g[alpha < upper].max() - g[alpha > lower].min()
@@ -104,7 +104,7 @@ def test_single_precision_is_checked_in_double():
     assert violation(gram(rows), rows, coefficients(learner, 1500)) <= 3e-3
 
 
-def test_examples_far_from_the_margin_wait(monkeypatch):
+def test_examples_far_from_the_margin_are_not_scored_again(monkeypatch):
     kernel = Kernel("rbf", 0.05)
     rows = Rows(*blobs(2000, seed=3, shift=1.0), np.full(2000, 10.0))
     lazy = run(learner_for(rows, kernel), rows)
@@ -161,7 +161,7 @@ def test_optimum_is_that_of_libsvm(working_set):
     assert model.duality_gap(X, y)[2] <= 1e-3 * dual
 
 
-def test_weights_count_as_boxes():
+def test_weights_scale_the_boxes():
     X, y = blobs(400, seed=4)
     weight = np.where(np.arange(400) % 3 == 0, 0.0, 2.0)
     parameters = {"gamma": 0.2, "class_weight": {-1: 0.5, 1: 3.0}}
@@ -196,7 +196,7 @@ def test_several_classes_are_separate_problems_over_shared_rows(shape):
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.7, 0.95])
-def test_state_goes_round_in_the_middle_of_a_run(share):
+def test_a_run_continues_from_its_saved_state(share):
     rows = moons(700, np.float32)
     whole = learner_for(rows, cache_bytes=1 << 19)
     results = drive(whole, rows)
@@ -218,14 +218,14 @@ def test_threads_do_not_change_a_bit():
 
 
 @pytest.mark.parametrize("given", [0.0, 0.9, 1.0])
-def test_begins_where_it_is_told(given):
+def test_the_solver_begins_at_the_given_start(given):
     rows = moons(800)
     K = gram(rows)
     optimum = coefficients(run(learner_for(rows, tau=1e-6), rows), 800)
     learner = run(learner_for(rows, tau=1e-6, start=given * optimum), rows)
     alpha = coefficients(learner, 800)
     assert violation(K, rows, alpha) <= 1e-6 * (1 + 1e-6)
-    # By moving towards the other, neither gains more than half of tau for each unit moved.
+    # Both are optimal to tau: along the line between them neither dual rises by more than tau / 2 for each unit moved.
     move = alpha - optimum
     assert move @ K @ move <= 1e-6 * (1 + 1e-6) * np.abs(move).sum()
     assert learner.progress().steps < 20 or given < 1.0
@@ -249,14 +249,14 @@ def test_cluster_gives_the_local_model(tmp_path):
             assert digest(SMOSVC(C=3.0, random_state=1, client=client).fit(data)) == digest(alone)
 
 
-def test_reaches_further_than_one_epoch():
+def test_the_dual_is_larger_than_after_one_online_epoch():
     X, y = make_moons(1500, noise=0.3, random_state=0)
     parameters = {"C": 10, "gamma": 1.0, "random_state": 0}
     assert SMOSVC(**parameters).fit(X, y).dual_objective_ > LaSVC(**parameters).fit(X, y).dual_objective_
 
 
 @pytest.mark.parametrize("size", [None, 2])
-def test_polishes_the_model_of_another_solver(size):
+def test_the_solver_improves_the_model_of_another_solver(size):
     X, y = make_moons(1200, noise=0.3, random_state=0)
     parameters = {"C": 10.0, "gamma": 1.0, "dtype": "float64", "random_state": 0}
     near = LaSVC(**parameters, epochs=2).fit(X, y)
@@ -268,6 +268,6 @@ def test_polishes_the_model_of_another_solver(size):
     assert found.gap < near.duality_gap(X, y)[2]
 
 
-def test_gain_does_not_end_blocks():
+def test_the_gain_stop_is_refused_with_blocks():
     with pytest.raises(ValueError, match="working_set_size=2"):
         SMOSVC(stop="gain").fit([[0.0], [1.0]], [0, 1])

@@ -1,4 +1,4 @@
-"""What a claim of convergence means: no example of the whole set violates by more than `tol`, whatever the parameters."""
+"""Claims of convergence: no example of the whole set violates by more than `tol`, whatever the parameters are."""
 
 import re
 import warnings
@@ -33,7 +33,7 @@ def moons(n=1500, noise=0.3):
 
 
 def conditions(model, X, y, box, gamma):
-    """The dual, the primal and the largest violation of a two-class rbf model, from its coefficients and the textbook kernel."""
+    """The dual, the primal and the largest violation of a two-class rbf model, from its coefficients and the kernel's formula."""
     K, sign = kernel_matrix("rbf", X, X, gamma, 0, 0), np.where(y == model.classes_[1], 1.0, -1.0)
     alpha = np.zeros(len(y))
     alpha[model.support_] = model.dual_coef_[0]
@@ -46,13 +46,13 @@ def conditions(model, X, y, box, gamma):
 
 
 def optimum(X, y, C, gamma, weights=None):
-    """The dual that LIBSVM ends with; rows of weight 0 take no part."""
+    """The dual that LIBSVM reaches; rows of weight 0 are ignored."""
     if weights is not None:
         X, y, weights = (array[weights > 0] for array in (X, y, weights))
     K = kernel_matrix("rbf", X, X, gamma, 0, 0)
     peer = SVC(C=C, kernel="precomputed", tol=1e-9, max_iter=1_000_000)
     with warnings.catch_warnings():
-        # Where LIBSVM does not end, its dual is a lower bound all the same.
+        # If LIBSVM does not converge, its dual is still a lower bound.
         warnings.simplefilter("ignore", ConvergenceWarning)
         peer.fit(K, y, sample_weight=weights)
     alpha = np.zeros(len(y))
@@ -63,7 +63,7 @@ def optimum(X, y, C, gamma, weights=None):
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("C", [2e-3, 6e-4, 1e-4, 1e-6])
 def test_small_boxes_reach_the_optimum(solver, C):
-    """Every member is at a bound: S alone says nothing about pairs outside it."""
+    """Every member is at a bound, so that δ of S does not bound the violation of pairs outside S."""
     X, y = moons()
     model = SOLVERS[solver](C=C, gamma=2, random_state=0).fit(X, y)
     dual, primal, violation = conditions(model, X, y, np.full(len(y), C), 2)
@@ -83,7 +83,7 @@ def test_weights_that_add_up_to_one_reach_the_optimum():
 
 @pytest.mark.parametrize("C", [1e-2, 2e-3, 1e-3, 6e-4, 1e-4, 1e-6])
 def test_one_pass_with_a_small_box_predicts_both_classes(C):
-    """The few support vectors that are free may lie anywhere: the bias is then the best one for the whole set."""
+    """With few free support vectors their gradients do not determine the bias: it is then the best one for the whole set."""
     X, y = moons()
     model = LaSVC(C=C, gamma=2, random_state=0).fit(X, y)
     assert model.score(X, y) > SVC(C=C, gamma=2).fit(X, y).score(X, y) - 0.02
@@ -111,7 +111,7 @@ def problems(draw):
 
 
 def check_a_claim(solver, problem, dtype, tol):
-    """Train; return the violation, or None where the run says that it was not reached."""
+    """Train; return the violation, or None if the run warns that `tol` was not reached."""
     X, y, C, gamma, weights = problem
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
@@ -129,7 +129,7 @@ def check_a_claim(solver, problem, dtype, tol):
 
 
 def resolution(dtype, problem):
-    """How much errors of one unit in the last place of kernel values may move a decision value at most."""
+    """The largest change of a decision value through errors of one unit in the last place of the kernel values."""
     _, y, C, _, weights = problem
     return np.finfo(dtype).eps * C * (len(y) if weights is None else weights.sum())
 
@@ -164,8 +164,8 @@ def test_the_warning_names_the_violation():
 
 
 @pytest.mark.parametrize("selection", ["mg", "hmg"])
-def test_the_gain_stop_claims_nothing_that_it_did_not_check(selection):
-    """A step of largest gain may be short although another pair violates: the run ends there, and says so."""
+def test_the_gain_stop_does_not_claim_convergence_unchecked(selection):
+    """The step of the pair of maximum gain may be short although another pair violates: the run stops there with a warning."""
     X, y = blobs(300, d=8, shift=0.2)
     X = X * np.geomspace(0.05, 5.0, 8)
     found = []
@@ -187,7 +187,7 @@ def test_the_gain_stop_claims_nothing_that_it_did_not_check(selection):
 
 
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
-def test_several_problems_converge_each(shape):
+def test_each_of_several_problems_converges(shape):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 300)
     X = rng.normal(size=(300, 3)) + y[:, None]
@@ -207,7 +207,7 @@ def test_machines_converge(machine, options):
         assert model.certificate(X, y).violation.max() <= 1e-3
 
 
-def test_a_snapshot_of_the_last_look_goes_on_bitwise():
+def test_a_snapshot_during_the_last_check_continues_bitwise():
     X, y = blobs(600, seed=1)
     rows = Rows(X, y, np.full(600, 1e-4), np.float32)
     whole = run(learner_for(rows, Kernel("rbf", 0.3), epochs=0), rows)
@@ -229,7 +229,7 @@ def test_a_snapshot_of_the_last_look_goes_on_bitwise():
 
 
 @pytest.mark.parametrize("solver", ["lasvc", "blocks"])
-def test_a_cluster_claims_the_same(solver):
+def test_a_cluster_makes_the_same_claim(solver):
     import dask.array as da
 
     X, y = moons(600)

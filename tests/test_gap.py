@@ -1,4 +1,4 @@
-"""LASVM-G and its kin against a literal transcription of paper 2, against derivations, and against an independent optimum."""
+"""LASVM-G, NC and I compared with a literal transcription of paper 2, with derivations, and with an independent optimum."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def learner_for(
 
 
 class Literal:
-    """Paper 2, literally: every example enters, and leaves by CLEAN; α, g and the members are as after each example."""
+    """Paper 2 as printed: every example enters and is removed by CLEAN; α, g and the members are those after each example."""
 
     def __init__(self, K, y, bound, rules):
         self.K, self.y, self.bound, self.rules = K, np.asarray(y, float), bound, rules
@@ -110,9 +110,9 @@ class Literal:
         worst = zeros[np.argsort(-np.abs(self.g[zeros]), kind="stable")[:surplus]]
         self.members = np.setdiff1d(self.members, worst)
 
-    def meet(self, k):
+    def process(self, k):
         z = self.y[k] * (self.K[k, self.members] @ self.alpha[self.members])
-        # LASVM-I has no such condition in the paper: here it is "i as printed".
+        # The paper has no warm-up for LASVM-I: with warmup=0 the algorithm is the printed one.
         warm = len(self.supports()) > self.rules.warmup or (self.rules.ignore and self.rules.warmup == 0)
         flat = z < self.rules.ramp and warm
         if self.rules.ignore and (z > 1 or flat):
@@ -138,7 +138,7 @@ def test_iterations_equal_the_paper_step_by_step(variant, lookahead, drop):
     learner = run(learner_for(rows, rules, lookahead=lookahead, filter=drop), rows)
     literal = Literal(kernel_matrix("rbf", X, X, 0.3, 0, 0), y, bound, rules)
     for k in RandomOrder((500,), 3).rows(0, 0, 500):
-        literal.meet(int(k))
+        literal.process(int(k))
     np.testing.assert_allclose(coefficients(learner, 500), literal.alpha, atol=1e-8)
     assert set(learner.expansion.examples()) == set(literal.members)
     assert gap_steps.gap(learner.expansion.working, 0) == pytest.approx(literal.gap(), abs=1e-6)
@@ -176,7 +176,7 @@ def test_every_state_satisfies_the_invariants(variant, seed, C, cache):
     assert np.all(np.diff(duals) >= -1e-9 * np.abs(duals[-1]))
 
 
-def test_without_a_ramp_nc_is_g():
+def test_nc_without_a_ramp_equals_g():
     X, y = blobs(400, shift=0.4)
     rows = Rows(X, y, np.full(400, 2.0))
     plain = run(learner_for(rows, VARIANTS["g"]), rows)
@@ -221,7 +221,7 @@ def test_budgets_end_a_run():
     assert run(learner_for(rows, VARIANTS["g"], max_examples=100), rows).seen == 100
 
 
-def test_a_second_epoch_goes_on():
+def test_a_second_epoch_continues():
     X, y = blobs(400, shift=0.4)
     rows = Rows(X, y, np.full(400, 2.0))
     once, twice = (run(learner_for(rows, VARIANTS["g"], epochs=epochs), rows) for epochs in (1, 2))
@@ -229,7 +229,7 @@ def test_a_second_epoch_goes_on():
     assert twice.progress().dual[0] > once.progress().dual[0]
 
 
-def test_a_snapshot_goes_on_bitwise():
+def test_a_run_continues_from_a_snapshot_bitwise():
     X, y = blobs(500, shift=0.4)
     rows = Rows(X, y, np.full(500, 2.0))
     whole = run(learner_for(rows, VARIANTS["nc"]), rows)

@@ -1,4 +1,4 @@
-"""The online iterations against a literal transcription of paper 1, section 3.2, and against independent optima."""
+"""The online iterations compared with a literal transcription of paper 1, section 3.2, and with independent optima."""
 
 import numpy as np
 import pytest
@@ -55,13 +55,13 @@ def test_converged_equals_libsvm():
     alpha = np.zeros(1500)
     alpha[peer.support_] = peer.dual_coef_[0]
     np.testing.assert_allclose(learner.extremes.mean(), peer.intercept_[0], atol=1e-3)
-    mine = coefficients(learner, 1500)
+    ours = coefficients(learner, 1500)
     K = kernel_matrix("rbf", X, X, 0.1, 0, 0)
 
     def dual(a):
         return a @ y - 0.5 * a @ K @ a
 
-    assert dual(mine) == pytest.approx(dual(alpha), rel=1e-6)
+    assert dual(ours) == pytest.approx(dual(alpha), rel=1e-6)
 
 
 def test_one_epoch_is_nearly_the_optimum():
@@ -73,7 +73,7 @@ def test_one_epoch_is_nearly_the_optimum():
 
 
 def steps_of_the_paper(K, y, bound, seeds, order, tau):
-    """Run LASVM literally; return α and the members after it."""
+    """Run LASVM as printed in paper 1; return α and the members."""
     lower, upper = np.minimum(0, bound * y), np.maximum(0, bound * y)
     alpha, g = np.zeros(len(y)), np.zeros(len(y))
     members: list[int] = []
@@ -122,9 +122,10 @@ def steps_of_the_paper(K, y, bound, seeds, order, tau):
 
 
 def test_online_iterations_equal_the_paper_step_by_step():
-    """After a free step both ends have one gradient, and the next choice would depend on the last bit.
+    """Compare the steps with those of the paper, for a C so small that every step ends at a bound.
 
-    A pair that violates by τ or more, with curvature at most 2, would move by τ / 2 or more: with C below that no step is free.
+    After a step that ends inside the box, both coefficients have the same gradient, and the next choice would depend on its last
+    bit. A pair that violates by τ or more has a step of at least τ / 2, as curvatures are at most 2, so C is smaller than that.
     """
     rng = np.random.default_rng(2)
     n, bound = 300, np.full(300, 0.4 * TAU)
@@ -154,7 +155,7 @@ def test_reprocess_until_delta_max():
     assert twice.progress().steps > loose.progress().steps
 
 
-def test_one_class_waits_for_the_other():
+def test_members_of_one_class_are_kept_until_the_other_class_arrives():
     X, y = blobs(200)
     y[:] = -1
     rows = Rows(X, y, np.full(200, 1.0))
@@ -189,7 +190,7 @@ def test_weight_zero_never_enters():
 
 
 def test_no_free_support_vector_takes_the_bias_from_the_whole_set():
-    """Two tight clouds and a tiny C: every member is at its bound, and b lies between the other gradients."""
+    """With two dense clusters and a tiny C every member is at its bound, and b is between the gradients of other examples."""
     rng = np.random.default_rng(0)
     y = np.where(np.arange(400) < 200, 1, -1)
     X = rng.normal(size=(400, 2)) + 2.0 * y[:, None]

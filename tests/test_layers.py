@@ -1,4 +1,4 @@
-"""The walls of the design, and what an import may cost."""
+"""The import rules of the packages, and what importing dasksvm may load."""
 
 import ast
 import subprocess
@@ -11,7 +11,7 @@ import dasksvm
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dasksvm"
-# From the top down: a package imports from itself and from those below it.
+# From the top down: a package imports only from itself and from the packages after it.
 LAYERS = ["cli", "estimators", "runtime", "training", "model", "data", "config", "solver"]
 FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path.relative_to(ROOT)
@@ -19,12 +19,12 @@ FILES = {
 }
 MODULES = sorted(FILES.values())
 PIPELINES = sorted(path.relative_to(ROOT) for path in (ROOT / "pipelines").rglob("*.py"))
-# What the names are that `from dasksvm import ...` gives.
+# The modules of the names that `from dasksvm import ...` provides.
 HOMES = dasksvm._HOMES
 
 
 def imported(path, files=FILES):
-    """What a module imports, functions and TYPE_CHECKING included: modules, where a name that is imported is one."""
+    """List the modules that a module imports, also in functions and under TYPE_CHECKING; imported names are resolved."""
     for node in ast.walk(ast.parse((ROOT / path).read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -106,7 +106,7 @@ def test_few_files_lie_directly_in_the_solver():
     assert len(list((PACKAGE / "solver").glob("*.py"))) <= 6
 
 
-def test_every_package_says_what_belongs_there():
+def test_every_package_has_a_docstring():
     for folder in {path.parent for path in MODULES}:
         text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text()))
         assert text, f"{folder} has no docstring"

@@ -1,4 +1,4 @@
-"""What the learner promises whoever executes its plans."""
+"""The guarantees that the learner gives to the executor of its plans."""
 
 import inspect
 
@@ -35,7 +35,7 @@ def execute(plan, learner, rows):
 
 
 def drive(learner, rows, stop_after=None):
-    """Execute plans one by one, without threads; stop after so many results."""
+    """Execute plans one by one, without threads; stop after `stop_after` results."""
     waiting = [*learner.pending(), *learner.plans()]
     taken = 0
     while waiting and taken != stop_after:
@@ -59,7 +59,7 @@ def test_threads_do_not_change_a_bit(criterion):
     assert all(same(plain, model, 1500) for model in models)
 
 
-def test_seed_decides():
+def test_the_seed_determines_the_model():
     rows = problem()
     assert not same(run(learner_for(rows, KERNEL, seed=0), rows), run(learner_for(rows, KERNEL, seed=1), rows), 1500)
 
@@ -68,9 +68,9 @@ def test_seed_decides():
     ("epochs", "criterion", "n"),
     [(1, "random", 600), (2, "random", 600), (0, "random", 600), (2, "active", 200), (0, "autoactive", 200)],
 )
-def test_state_goes_round_in_the_middle_of_a_run(epochs, criterion, n):
+def test_a_run_continues_from_its_saved_state(epochs, criterion, n):
     rows = problem(n)
-    # A cache that does not hold the rows of all members.
+    # A cache too small for the rows of all members.
     options = {"epochs": epochs, "cache_bytes": 3 * n * n // 2, "selection": Selection(criterion, 20)}
     whole = learner_for(rows, KERNEL, **options)
     results = drive(whole, rows)
@@ -134,7 +134,7 @@ def test_small_caches_reach_the_same_solution(cache_bytes):
     assert small.progress().dual[0] == pytest.approx(large.progress().dual[0], rel=1e-7)
 
 
-def test_filter_costs_little_and_saves_rows():
+def test_leaving_candidates_out_saves_rows_and_hardly_lowers_the_dual():
     rows = problem(6000, shift=1.2, c=10.0)
     sent = {}
     for drop in (True, False):
@@ -159,7 +159,7 @@ def test_budgets_end_the_online_iterations():
     assert small.progress().delta[0] <= 1e-3
 
 
-def test_stop_is_followed_by_finishing():
+def test_a_stopped_run_is_still_finished():
     rows = problem(4000)
     learner = learner_for(rows, KERNEL)
     run(learner, rows, watch=lambda progress, seconds: bool(learner.stop()) if progress.seen > 500 else False)
@@ -206,7 +206,7 @@ def test_invariants_hold_on_any_problem(n, d, c, gamma, name, seed, grid):
 
 
 def shrinking(rows):
-    """A learner that is finishing, with members left out, and what it waits for."""
+    """Return a learner that is finishing, with some members left out, and the plans it is waiting for."""
     learner = learner_for(rows, KERNEL, epochs=1, tau=1e-7, cache_bytes=25_000, reprocess=1)
     waiting = learner.plans()
     while waiting:
@@ -214,10 +214,10 @@ def shrinking(rows):
             return learner
         learner.take(execute(waiting.pop(0), learner, rows))
         waiting += learner.plans()
-    raise AssertionError("nobody was left out")
+    raise AssertionError("no member was left out")
 
 
-def test_members_that_were_left_out_come_back_with_exact_gradients(monkeypatch):
+def test_members_left_out_by_shrinking_get_exact_gradients_again(monkeypatch):
     rows = problem(450, dtype=np.float64)
     with one_thread():
         learner = shrinking(rows)
@@ -249,10 +249,10 @@ def test_snapshot_while_members_are_left_out():
     assert same(learner, resumed, 450)
 
 
-def test_a_run_is_stuck_when_it_neither_gains_nor_comes_nearer():
+def test_finishing_is_stuck_without_gain_or_smaller_violation():
     stall = finishing.Stall()
     assert not any(stall.stuck(False, 1.0 / (1 + n)) for n in range(200))
-    # What is gained may be less than the last bit of the dual.
+    # A gain may be smaller than the last bit of the dual.
     assert not any(stall.stuck(True, 1.0) for _ in range(200))
     again = finishing.Stall()
     again.restore(stall.state())

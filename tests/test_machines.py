@@ -1,4 +1,4 @@
-"""MulticlassSVC: the machines trained, here and on clusters, against optimisers and certificates."""
+"""MulticlassSVC: the machines trained locally and on clusters, compared with optimisers and certificates."""
 
 import pickle
 
@@ -20,7 +20,7 @@ from dasksvm.training.local_executor import LocalExecutor
 from tests.clusters import cluster, digest, history
 from tests.test_multiclass_core import Problem
 
-# Every kind of step compiles anew: a minute where nothing is cached.
+# Every kind of step is compiled separately: a minute with an empty cache.
 pytestmark = pytest.mark.slow
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": "one pass is not the optimum; scikit-learn excuses its SVC and SGD",
@@ -130,7 +130,7 @@ def test_streams_weights_held_out_sets_and_files(tmp_path):
 
 
 class Counted:
-    """A watcher that counts, and breaks off after so many results."""
+    """A callback that counts its calls and stops the run after `limit` of them."""
 
     def __init__(self, limit=-1):
         self.limit, self.count = limit, 0
@@ -144,7 +144,7 @@ class Counted:
 
 @every_machine
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
-def test_state_goes_round_in_the_middle_of_a_run(name, share):
+def test_a_run_continues_from_its_saved_state(name, share):
     X, y, _, _ = digits(400)
 
     def fed():
@@ -180,14 +180,14 @@ def test_clusters_give_the_local_model(tmp_path):
             assert history(model) == history(expected)
 
 
-def test_a_tol_below_rounding_is_said():
+def test_a_tol_below_rounding_gives_a_warning():
     X, y, _, _ = digits(150)
     with pytest.warns(ConvergenceWarning, match="did not reach"):
         solver(solver="batch", tol=1e-300).fit(X, y)
 
 
 @pytest.mark.parametrize("name", ["cs", "llw"])
-def test_the_batch_solver_takes_in_and_solves_in_turn(name, monkeypatch):
+def test_the_batch_solver_alternates_between_entering_and_solving(name, monkeypatch):
     X, y, _, _ = digits(900)
     expected = solver(name, solver="batch").fit(X, y)
     monkeypatch.setattr("dasksvm.solver.multiclass.learner.LEAST_HELD", 100)
@@ -195,12 +195,12 @@ def test_the_batch_solver_takes_in_and_solves_in_turn(name, monkeypatch):
     assert model.dual_objective_ == pytest.approx(expected.dual_objective_, rel=1e-5)
     assert sum(entry["phase"] == "online" for entry in model.history_) > 5
     few = solver(name, solver="batch", max_support=60).fit(X, y)
-    assert 60 <= few.n_support_.sum() < 700  # what was in flight is taken
+    assert 60 <= few.n_support_.sum() < 700  # results in flight are still processed
     stream = solver(name, solver="batch")
     for start in range(0, 900, 300):
         stream.partial_fit(X[start : start + 300], y[start : start + 300], classes=np.arange(10))
     assert len(stream._running[0].expansion.examples()) == stream.n_support_.sum()
-    # A snapshot of what is being taken in.
+    # A snapshot while patterns are entering.
     estimator = solver(name, solver="batch")
     problem = estimator._problem(X, y, None, reset=True)
     learner, examples, seed = estimator._prepare(problem, estimator._coding(problem), 0)
@@ -222,7 +222,7 @@ def test_the_batch_solver_takes_in_and_solves_in_turn(name, monkeypatch):
         assert np.array_equal(one, other)
 
 
-def test_a_batch_run_that_is_stopped_while_it_pauses_solves_what_it_has(monkeypatch):
+def test_a_batch_run_stopped_during_a_pause_solves_for_its_members(monkeypatch):
     X, y, _, _ = digits(900)
     monkeypatch.setattr("dasksvm.solver.multiclass.learner.LEAST_HELD", 200)
     estimator = solver("llw", solver="batch", cache_size=0.1)

@@ -29,7 +29,7 @@ from dasksvm.model.formats import FORMATS as MODEL_FORMATS
 from dasksvm.model.libsvm import without_scaling
 from dasksvm.solver.decomposition import pair_state
 from dasksvm.solver.decomposition.block_learner import BlockLearner
-from dasksvm.solver.decomposition.pair_steps import _greedy, _searched
+from dasksvm.solver.decomposition.pair_steps import _by_maximum_gain, _rows_to_search
 from dasksvm.solver.decomposition.rules import SELECTIONS, STOPS, BlockRules, PairRules
 from dasksvm.solver.engine.choice import execute
 from dasksvm.solver.engine.criteria import CRITERIA
@@ -88,21 +88,21 @@ def test_every_registered_selection_and_stop_has_its_number(selected):
     assert tuple(pair_state.SELECTION_NUMBERS) == SELECTIONS
     assert tuple(pair_state.BY_GAIN) == STOPS
     rules = PairRules(selected, "kkt", True, 1000, 2)
-    assert pair_state.how_of(rules, 0.1).selection == pair_state.SELECTION_NUMBERS[selected]
+    assert pair_state.pair_choice(rules, 0.1).selection == pair_state.SELECTION_NUMBERS[selected]
 
 
 @pytest.mark.parametrize("rows", [-1, 3, 4])
 def test_maximum_gain_searches_no_more_rows_than_it_has(rows):
     with pytest.raises(ValueError, match=f"1 or 2. Got {rows} instead"):
-        pair_state.how_of(PairRules("hmg", "kkt", True, 1000, rows), 1e-3)
+        pair_state.pair_choice(PairRules("hmg", "kkt", True, 1000, rows), 1e-3)
     with pytest.raises(ValueError, match="searches one row, two, or all"):
-        _searched.py_func(None, np.zeros(pair_state.FIELDS, np.int64), rows)
+        _rows_to_search.py_func(None, np.zeros(pair_state.FIELDS, np.int64), rows)
 
 
 def test_jitted_dispatches_refuse_numbers_of_nobody():
-    now = pair_state.How(len(pair_state.SELECTION_NUMBERS), False, 2, 1e-3)
+    now = pair_state.PairChoice(len(pair_state.SELECTION_NUMBERS), False, 2, 1e-3)
     with pytest.raises(ValueError, match="unknown working set selection"):
-        _greedy.py_func(None, now)
+        _by_maximum_gain.py_func(None, now)
     w = type("Members", (), {"count": np.ones(1, np.int64)})
     with pytest.raises(ValueError, match="unknown strategy"):
         steps.first_variable.py_func(w, None, None, steps.TWO_OLD, 3, -1, 0.0)

@@ -1,4 +1,4 @@
-"""The two-variable solver against an independent optimum, the paper's counter-example, and literal searches for pairs."""
+"""The two-variable solver compared with an independent optimum, the paper's counter-example, and brute-force pair searches."""
 
 import warnings
 
@@ -98,7 +98,7 @@ def seed_of_the_paper():
 
 
 @pytest.mark.parametrize("shrinking", [False, True])
-def test_maximum_gain_alone_sticks_where_the_paper_says(shrinking):
+def test_maximum_gain_alone_gets_stuck_as_in_theorem_7(shrinking):
     seed, options = seed_of_the_paper(), {"kernel": Kernel("linear"), "shrinking": shrinking, "tau": 1e-6}
     K = FEATURES @ FEATURES.T
     stuck = solved(FEATURES, SIGNS, 0.1, "mg", seed=seed, **options)
@@ -120,7 +120,7 @@ def test_maximum_gain_alone_sticks_where_the_paper_says(shrinking):
     assert by_gain.violation[0] == pytest.approx(by_gain.progress().delta[0] / 2)
 
 
-def test_the_estimator_says_that_maximum_gain_sticks():
+def test_the_estimator_warns_that_maximum_gain_is_stuck():
     found = set()
     for seed in range(12):
         model = SMOSVC(0.1, "linear", working_set="mg", working_set_size=2, dtype="float64", random_state=seed)
@@ -135,7 +135,7 @@ def test_the_estimator_says_that_maximum_gain_sticks():
 
 
 class Literal:
-    """The choices of the paper in a state, on the whole matrix; ties are for rounding to decide."""
+    """The choices of the paper in a given state, computed from the whole matrix; rounding may decide between ties."""
 
     def __init__(self, K, y, C, alpha):
         self.K, self.alpha, self.C = K, alpha, C
@@ -144,7 +144,7 @@ class Literal:
         self.bottom = self.g[alpha > self.lower].min()
 
     def step(self, i, j):
-        """Length and gain (equation 3) of a pair that may move either way."""
+        """Length and gain (paper 4, equation 3) of a pair that may move in either direction."""
         i, j = (i, j) if self.g[i] > self.g[j] else (j, i)
         curvature = max(self.K[i, i] + self.K[j, j] - 2 * self.K[i, j], 1e-12)
         free = (self.g[i] - self.g[j]) / curvature
@@ -161,7 +161,7 @@ class Literal:
         )
 
     def check(self, selection, searched, i, j):
-        """The pair that was taken is one that may be, but for rounding."""
+        """Check that the pair that was chosen is one the paper would choose, up to rounding."""
         greedy = searched is not None
         if greedy and self.most_gain(searched)[1] > 1e-14:
             assert i in searched or j in searched
@@ -181,7 +181,7 @@ class Literal:
 @pytest.mark.parametrize(
     ("selection", "rows_searched"), [(each, 2) for each in SELECTIONS] + [("hmg", 1), ("hmg", 0), ("mg", 1)]
 )
-def test_steps_are_the_ones_of_the_paper(selection, rows_searched, stop, monkeypatch):
+def test_steps_are_those_of_the_paper(selection, rows_searched, stop, monkeypatch):
     monkeypatch.setattr(pair_solver, "AT_ONCE", 1)
     corners = 0
     for seed in (1, 3, 5, 9):
@@ -259,24 +259,24 @@ def test_shrinking_and_tiny_caches_do_not_change_the_optimum(selection, rows_kep
     np.testing.assert_allclose(*found, atol=1e-8)
 
 
-def watched_waves(learner, rows):
-    """How many waves of members were left out at once."""
-    waves = []
+def most_groups_left_out(learner, rows):
+    """Run a learner; return the largest number of groups of members that shrinking had left out at the same time."""
+    groups = []
 
     def watch(progress, seconds):
-        waves.extend(len(now.left) for now in learner.finishing)
+        groups.extend(len(now.left) for now in learner.finishing)
         return False
 
     run(learner, rows, watch=watch)
-    return max(waves)
+    return max(groups)
 
 
-def test_members_are_left_out_and_gradients_come_back_exact(monkeypatch):
+def test_members_left_out_by_shrinking_get_exact_gradients_again(monkeypatch):
     monkeypatch.setattr(pair_solver, "SHRINK_STEPS", 30)
     X, y = blobs(1300, d=3, seed=5, shift=0.3)
     rows = Rows(X, y, np.full(1300, 1.0))
     learner = learner_for(rows, tau=1e-5, cache_bytes=1 << 20)
-    assert watched_waves(learner, rows) > 2
+    assert most_groups_left_out(learner, rows) > 2
     now = learner.finishing[0]
     assert now.whole_again
     np.testing.assert_allclose(now.g, learner.expansion.exact_gradients(0, now.alpha), atol=1e-10)
@@ -323,7 +323,7 @@ def test_every_state_satisfies_the_invariants(seed, C, selection, stop, shrinkin
 @pytest.mark.parametrize(
     "share", [pytest.param(0.3, marks=pytest.mark.slow), 0.7, pytest.param(0.95, marks=pytest.mark.slow)]
 )
-def test_a_snapshot_goes_on_bitwise(selection, share, monkeypatch):
+def test_a_run_continues_from_a_snapshot_bitwise(selection, share, monkeypatch):
     monkeypatch.setattr(pair_solver, "SHRINK_STEPS", 25)
     X, y = blobs(300, shift=0.3)
     rows, options = Rows(X, y, np.full(300, 2.0)), {"cache_bytes": 300_000, "tau": 1e-4}
@@ -342,7 +342,7 @@ def test_a_snapshot_goes_on_bitwise(selection, share, monkeypatch):
     assert second.converged == whole.converged
 
 
-def test_others_have_a_say_while_all_rows_are_at_hand(monkeypatch):
+def test_steps_return_regularly_even_if_no_row_is_missing(monkeypatch):
     monkeypatch.setattr(pair_solver, "AT_ONCE", 1e3)
     X, y = blobs(100, shift=0.3)
     rows = Rows(X, y, np.full(100, 20.0))
@@ -365,7 +365,7 @@ def solver(**options):
     return SMOSVC(**(made | options))
 
 
-def test_steps_at_most():
+def test_the_number_of_steps_is_limited():
     X, y = blobs(100)
     with pytest.warns(ConvergenceWarning, match="max_iter=7"):
         model = solver(max_iter=7).fit(X, y)
@@ -403,7 +403,7 @@ def test_a_good_start_is_used():
             watch=lambda progress, seconds, duals=duals: bool(duals.append(float(progress.dual[0]))),
         )
         assert warm.converged
-        # How many steps a start saves depends on the selection and on the last bits; that it is where the steps begin does not.
+        # How many steps a start saves depends on the selection and on the last bits, but the steps always begin at it.
         assert min(dual for dual in duals if dual != 0.0) >= start.dual_objective_ * (1 - 1e-9)
         assert warm.progress().dual[0] == pytest.approx(cold.progress().dual[0], rel=1e-8)
         again = learner_for(rows, selection, tau=1e-5)
@@ -457,7 +457,7 @@ def test_flat_and_indefinite_kernels_end(kernel, selection):
     assert np.isfinite(learner.progress().dual).all()
 
 
-def test_one_class_and_rounding_end_it():
+def test_one_class_or_rounding_ends_the_steps():
     X, y = blobs(50)
     alone = solved(X, np.ones(50, int), 1.0)
     assert alone.converged
@@ -470,7 +470,7 @@ def test_one_class_and_rounding_end_it():
 
 @every_selection
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_square_of_kernel_values(selection, dtype):
+def test_solving_a_square_of_kernel_values(selection, dtype):
     for seed, count in ((0, 60), (1, 1100)):
         X, y = blobs(count, seed=seed, shift=0.4)
         K = matrix(RBF, X).astype(dtype)
@@ -487,12 +487,12 @@ def test_a_square_of_kernel_values(selection, dtype):
         assert solve_square(K, *few, lower, upper, 1e-4, 5, SELECTIONS.index(selection), True) == 5
 
 
-def test_maximum_gain_sticks_in_a_square_too():
+def test_maximum_gain_gets_stuck_in_a_square_too():
     K = FEATURES @ FEATURES.T
     lower, upper = np.minimum(0, 0.1 * SIGNS), np.maximum(0, 0.1 * SIGNS)
     found = {}
     for selection in ("mg", "hmg"):
-        # One step from the paper's point, so that the pair {1, 3} comes before.
+        # The start is one step before the paper's point, so that the previous pair is {1, 3}.
         alpha = np.array([-0.05, 0.0, 0.05, 0.0])
         g = SIGNS - K @ alpha
         solve_square(K, alpha, g, lower, upper, 1e-9, 100, SELECTIONS.index(selection), False)
@@ -505,23 +505,23 @@ def test_plans_ask_for_the_rows_that_are_missing_and_no_others():
     X, y = blobs(200, shift=0.4)
     rows = Rows(X, y, np.full(200, 2.0))
     for selection in SELECTIONS:
-        learner, asked = learner_for(rows, selection, shrinking=False), []
+        learner, requested = learner_for(rows, selection, shrinking=False), []
         plans = learner.plans
 
-        def watched(plans=plans, asked=asked):
+        def watched(plans=plans, requested=requested):
             new = plans()
-            asked.extend(len(plan.slots) for plan in new if isinstance(plan, RowsPlan))
+            requested.extend(len(plan.slots) for plan in new if isinstance(plan, RowsPlan))
             return new
 
         learner.plans = watched
         run(learner, rows)
         now = learner.finishing[0]
-        assert sum(asked) == now.computed == learner.evaluations // 200
+        assert sum(requested) == now.computed == learner.evaluations // 200
         assert now.computed <= 200
-        assert max(asked) <= 2
+        assert max(requested) <= 2
 
 
-def test_history_is_not_as_long_as_the_run():
+def test_the_history_is_shorter_than_the_run():
     X, y = make_moons(500, noise=0.3, random_state=0)
     model = SMOSVC(C=1000, gamma=1.0, working_set_size=2, cache_size=0.01, shrinking=False, random_state=0).fit(X, y)
     assert len(model.history_) < model.kernel_evaluations_ / 500 / 4

@@ -1,4 +1,4 @@
-"""Which example comes next: the criteria, the pools, and what a run makes of them."""
+"""The selection of the next example: the criteria, the pools, and runs that use them."""
 
 import hypothesis
 import hypothesis.strategies as st
@@ -27,7 +27,7 @@ def problem(n=400, shift=0.3):
 
 
 def followed(learner, rows):
-    """Drive a learner one plan at a time, and yield each choice with the state it was asked in."""
+    """Run a learner one plan at a time, and yield each choice with the state in which the plan was made."""
     waiting = [*learner.plans()]
     while waiting:
         plan = waiting.pop(0)
@@ -39,7 +39,7 @@ def followed(learner, rows):
 
 
 def decisions(learner, X, rows, at):
-    """ŷ and 1 + δ/2 from the coefficients and a matrix of kernel values, as paper 1 writes them (equations 2 and 10)."""
+    """Compute ŷ and 1 + δ/2 from the coefficients and a kernel matrix, as paper 1 defines them (equations 2 and 10)."""
     s = learner.expansion
     live = np.flatnonzero(s.working.holders[: s.places])
     alpha, members = s.working.alpha[0, live], s.example[live]
@@ -52,7 +52,7 @@ def decisions(learner, X, rows, at):
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
-def test_each_exact_choice_is_the_one_of_the_paper(criterion):
+def test_each_exact_choice_is_that_of_the_paper(criterion):
     X, rows = problem()
     learner = learner_for(rows, KERNEL, selection=Selection(criterion, 20, exact=True), max_examples=100)
     chosen = 0
@@ -100,7 +100,7 @@ def test_batches_keep_the_lookahead_in_flight_and_never_draw_an_example_twice():
 
 
 @hypothesis.given(st.lists(st.booleans(), max_size=60), st.integers(1, 12), st.integers(1, 5), st.integers(1, 8))
-def test_groups_end_where_they_should(close, size, enough, groups):
+def test_groups_end_when_they_are_full_or_have_enough_close_examples(close, size, enough, groups):
     ends, start = [], 0
     while len(ends) < groups and start < len(close):
         for stop in range(start + 1, len(close) + 1):
@@ -114,7 +114,7 @@ def test_groups_end_where_they_should(close, size, enough, groups):
 
 
 @hypothesis.given(st.integers(1, 300), st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(0, 5))
-def test_pools_hold_what_is_left(count, sizes, seed):
+def test_pools_contain_the_unprocessed_examples(count, sizes, seed):
     pools = Pools(RandomOrder((count // 2, count - count // 2), seed, base=7), Selection("active", 10))
     out = np.arange(7, 7 + count // 3)
     pools.begin(out)
@@ -240,7 +240,7 @@ def test_curves_are_compared_run_by_run(tmp_path):
     assert mean_curve(runs)["error"] == pytest.approx([0.35, 0.17])
 
 
-def test_splits_and_noise_are_what_they_are_called():
+def test_splits_and_noise_match_their_names():
     X, y = noisy(300, 0)
     signs = np.where(y == "a", 1, -1)
     task = Task("made", X[:200], signs[:200], X[200:], signs[200:], {})

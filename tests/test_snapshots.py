@@ -237,15 +237,6 @@ def test_snapshots_of_an_older_version_are_refused(data, tmp_path, monkeypatch):
         train(data, solver(), checkpoint=tmp_path, resume=True)
 
 
-def test_a_snapshot_of_an_older_version_is_refused(small, tmp_path, monkeypatch):
-    estimator = LaSVC(C=3.0, random_state=1)
-    with monkeypatch.context() as older:
-        older.setattr("dasksvm.training.snapshots.VERSION", 1)
-        train(small, estimator, checkpoint=tmp_path, every=1e-9, callbacks=[lambda *_: True])
-    with pytest.raises(ValueError, match="it has version 1 of the format, this is 2"):
-        train(small, estimator, checkpoint=tmp_path, resume=True)
-
-
 def test_another_runs_snapshots_are_refused(data, tmp_path):
     interrupted(data, tmp_path)
     other = noisy(tmp_path / "other.zarr", rows=1400)

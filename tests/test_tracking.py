@@ -1,4 +1,4 @@
-"""The tracking algorithms against literal transcriptions of paper 3, its lemma and theorems, and an independent optimum."""
+"""The tracking algorithms compared with transcriptions of paper 3, its lemma and theorems, and an independent optimum."""
 
 import dask.array as da
 import dask.config
@@ -14,15 +14,15 @@ from dasksvm import ActiveLearner, Dataset, HeldOut, TrackingSVC, train
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder, Selection
+from dasksvm.solver.generator import draw, seeded
 from dasksvm.solver.kernels.kernel import Kernel
-from dasksvm.solver.multiclass.schedule import draw, seeded
 from dasksvm.solver.unbiased.batch_ascent import AscentSettings
 from dasksvm.solver.unbiased.tracking_learner import TrackingSettings
 from dasksvm.solver.unbiased.tracking_steps import TrackingRules
 from tests.clusters import cluster, digest, history, noisy
 from tests.helpers import Rows, blobs, coefficients, kernel_matrix, run
 
-# Compiling alone takes half a minute where nothing is cached.
+# Compilation alone takes half a minute with an empty cache.
 pytestmark = pytest.mark.slow
 NEVER, SEED = 1 << 60, 7
 KERNEL = Kernel("rbf", 0.3)
@@ -76,7 +76,7 @@ def learner_for(
 
 
 class Literal:
-    """Algorithms 1 and 2 as they are printed, in the paper's signs: 0 ≤ α ≤ C."""
+    """Algorithms 1 and 2 as printed in paper 3, with its signs: 0 ≤ α ≤ C."""
 
     def __init__(self, X, y, C, rules, seed=SEED):
         self.K, self.y, self.C, self.rules = kernel_matrix("rbf", X, X, 0.3, 0, 0), y, C, rules
@@ -96,7 +96,7 @@ class Literal:
         return (to - a) * g - 0.5 * (to - a) ** 2 * self.K[i, i]
 
     def gap(self, seen):
-        """Primal minus dual of the examples seen, over Σ C."""
+        """Primal minus dual of the examples seen, divided by Σ C."""
         s = seen[self.alpha[seen] != 0] if self.rules.support else seen
         s = np.union1d(s, np.array(self.left, int)) if self.rules.support else s
         w = self.alpha[s] * self.y[s]
@@ -215,7 +215,7 @@ def test_every_state_satisfies_the_invariants(name, seed, C, cache, epochs):
 
 @pytest.mark.parametrize("name", list(RULES))
 @pytest.mark.parametrize("share", [0.3, 0.7])
-def test_a_snapshot_goes_on_bitwise(name, share):
+def test_a_run_continues_from_a_snapshot_bitwise(name, share):
     X, y = blobs(500, shift=0.4)
     rows = Rows(X, y, np.full(500, 2.0))
     whole = run(learner_for(rows, RULES[name], cache_bytes=200_000), rows)

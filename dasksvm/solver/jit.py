@@ -1,4 +1,4 @@
-"""The one home of the compile options of every jitted function of the solver."""
+"""The compile options of all jitted functions of the solvers."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -7,14 +7,14 @@ import numba
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Sums may be reordered and contracted, so that LLVM can vectorise them; NaN and inf keep their meaning.
+# Flags for functions that compute sums: LLVM may reorder and contract them, and so vectorise; NaN and inf are still respected.
 SUMS = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def njit(*, fastmath: set[str] | bool = False, inline: bool = False) -> Callable[[Function], Function]:
-    """Compile without the GIL, cached on disk, at first use.
+    """Return a decorator that compiles a function at its first call, to run without the GIL, with the code cached on disk.
 
-    What is compiled copies arrays by loops: the assignment of one slice to another takes three seconds to compile.
+    Jitted functions copy arrays in loops, because assigning one slice to another takes three seconds to compile.
     """
     decorator: Any = numba.njit(
         nogil=True,

@@ -1,4 +1,4 @@
-"""Large buffers that are filled piece by piece, and used again: fresh memory costs a page fault every 4096 bytes."""
+"""Large buffers that are filled piece by piece and reused: new memory costs a page fault for every 4096 bytes."""
 
 import mmap
 import weakref
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 
 def reserve(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Make an array whose memory is taken page by page, as it is touched.
+    """Allocate an array whose memory the operating system provides in small pages, as they are first touched.
 
-    NumPy asks for huge pages; where those have to be fetched from the host of a virtual machine, a first touch runs at
-    0.5 GB/s against 3 GB/s for small pages (measured), and short trainings pay up to half of their time for it.
+    NumPy requests huge pages. On a virtual machine that has to get them from its host, the first touch runs at 0.5 GB/s,
+    against 3 GB/s with small pages (measured), which can take half of the time of a short training.
     """
     size = int(np.prod(shape))
     array: NDArray[Any] = np.frombuffer(_anonymous(size * dtype.itemsize), dtype, size).reshape(shape)
@@ -26,19 +26,19 @@ def _anonymous(size: int) -> mmap.mmap:
     return mmap.mmap(-1, max(size, 1), **private)
 
 
-# Values of a workspace array at least: memory that is not touched costs nothing, memory that grows is touched again.
+# Least number of values of a workspace array. Memory that is never touched costs nothing; an array that grows is touched again.
 LEAST_VALUES = 1 << 24
 
 
 class Workspace:
-    """Memory that one thread uses again from tile to tile."""
+    """Memory that one thread reuses from tile to tile."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, NDArray[Any]] = {}
-        self._back: deque[mmap.mmap] = deque()
+        self._returned: deque[mmap.mmap] = deque()
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Give an uninitialised array; the one given before under this name is lost."""
+        """Return an uninitialised array; it overwrites the array that was returned before under the same name."""
         size = int(np.prod(shape))
         held = self._arrays.get(name)
         if held is None or held.size < size or held.dtype != dtype:
@@ -46,15 +46,15 @@ class Workspace:
         return held[:size].reshape(shape)
 
     def loan(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Give an uninitialised array whose memory comes back when nobody refers to it any more."""
+        """Return an uninitialised array whose memory is reused once the array is garbage-collected."""
         size = int(np.prod(shape))
         buffer: mmap.mmap | None = None
-        while self._back and buffer is None:
-            buffer = self._back.popleft()
+        while self._returned and buffer is None:
+            buffer = self._returned.popleft()
             if len(buffer) < size * dtype.itemsize:
                 buffer = None
         if buffer is None:
             buffer = _anonymous(max(2 * size, LEAST_VALUES) * dtype.itemsize)
         held: NDArray[Any] = np.frombuffer(buffer, dtype, size)
-        weakref.finalize(held, self._back.append, buffer).atexit = False
+        weakref.finalize(held, self._returned.append, buffer).atexit = False
         return held.reshape(shape)

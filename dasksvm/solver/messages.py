@@ -1,4 +1,7 @@
-"""What crosses the wall between the learner and whoever executes its plans. Every array in a message is read-only."""
+"""The messages between the learner and the executor of its plans. Every array in a message is read-only.
+
+The learner returns plans (`ScorePlan`, `RowsPlan`); the executor answers each with a result (`CandidateBatch`, `MemberRows`).
+"""
 
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -30,27 +33,27 @@ class View(Message):
     version : int
         Batches applied so far.
     generation : int
-        Of the feature store: within one, slots are only appended; a negative one is this view's alone.
+        Number of the feature store. Within a generation slots are only appended; a negative one belongs to this view only.
     members : Features
         The feature store, by slot; None before there is one.
     order : ndarray of int64, shape (V,)
-        Slot of each place; a free place shows some slot, with α = 0.
+        Slot of each place; for a free place any slot, with α = 0.
     alpha : ndarray of float64, shape (P, V)
     top, bottom : ndarray of float64, shape (P,)
-        Largest gradient that may rise, smallest that may fall; with `band` the ends of the band.
+        Largest gradient of a member whose α may rise, smallest of one whose α may fall; with `band` the ends of the band.
     wants : ndarray of bool, shape (P, 2)
-        Whether examples of the negative and the positive side are wanted while the other side is missing.
+        Whether negative and positive examples are to be returned while the other class is missing from S.
     slack : ndarray of float64, shape (P,)
-        What the drift since this version may add to a violation; inf sends every candidate.
+        By how much a violation may grow between this version and the use of the result; with inf every candidate is returned.
     tau : float
     machine : Machine or None
-        The multi-class machine whose α, one row a class, these are; None for two-class problems.
+        The multi-class machine that `alpha` belongs to, with one row per class; None for two-class problems.
     band : bool
-        Whether there is no bias, and an example enters where 1 - y f lies between `bottom` and `top`.
+        Whether the problem has no bias, and an example enters if 1 - y f lies between `bottom` and `top`.
     tile : bool
-        Whether the kernel rows of candidates are wanted, and not only their features.
+        Whether the result has kernel rows of the candidates, and not only their features.
     exact : bool
-        Whether margins are wanted in float64, whatever the type of the features; without rows only.
+        Whether margins are computed in float64, whatever the type of the features; only without kernel rows.
     """
 
     version: int
@@ -71,15 +74,15 @@ class View(Message):
 
 @dataclass(frozen=True)
 class Choice:
-    """Not all examples of a plan are wanted, but the best of each of some groups of them.
+    """The selection of examples within a plan: the best example of each of several groups of candidates.
 
     Attributes
     ----------
     criterion : {"gradient", "active", "autoactive"}
     size : int
-        Examples of a group; with "autoactive" the most that it can have.
+        Candidates in a group; with "autoactive" the largest number that a group can have.
     groups : int
-        At most so many.
+        Largest number of groups.
     """
 
     criterion: str
@@ -89,17 +92,17 @@ class Choice:
 
 @dataclass(frozen=True)
 class ScorePlan(Message):
-    """Wanted: kernel rows of some examples against a version of S.
+    """A request to score some examples against a version of S, with their kernel rows.
 
     Attributes
     ----------
     sequence : int
-        Results are taken strictly in this order.
+        Number of the plan; the learner applies results strictly in this order.
     rows : ndarray of int64, shape (m,)
         Ids of the examples.
     view : View
     choice : Choice or None
-        Which of the examples are wanted; None for all of them.
+        How to select some of the examples; None to score all of them.
     """
 
     sequence: int
@@ -109,19 +112,19 @@ class ScorePlan(Message):
 
     @property
     def wanted(self) -> int:
-        """The most examples that the answer can have."""
+        """The largest number of examples that the result can have."""
         return len(self.rows) if self.choice is None else self.choice.groups
 
 
 @dataclass(frozen=True)
 class RowsPlan(Message):
-    """Wanted: kernel rows of some members against S.
+    """A request for the kernel rows of some members against S.
 
     Attributes
     ----------
     sequence : int
     slots : ndarray of int64, shape (u,)
-        Members whose rows are wanted.
+        Slots of the members whose rows are to be computed.
     members : Features
         The feature store, by slot.
     order : ndarray of int64, shape (V,)
@@ -135,14 +138,14 @@ class RowsPlan(Message):
 
 
 class Targets(NamedTuple):
-    """What m examples should become in P problems.
+    """The labels and bounds of m examples in P problems.
 
     Attributes
     ----------
     codes : ndarray of int64, shape (m,)
-        Number of each example's class.
+        Class number of each example.
     sign, bound : ndarray of float64, shape (P, m)
-        Label ±1 and C_i in each problem; C_i is 0 where an example takes no part.
+        Label ±1 and C_i in each problem; C_i is 0 if the example is not part of the problem.
     """
 
     codes: Ints
@@ -150,13 +153,13 @@ class Targets(NamedTuple):
     bound: NDArray[np.float64]
 
     def take(self, chosen: Ints) -> "Targets":
-        """Give those of some of the examples."""
+        """Return the labels and bounds of some of the examples."""
         return Targets(self.codes[chosen], self.sign[:, chosen], self.bound[:, chosen])
 
 
 @dataclass(frozen=True)
 class CandidateBatch(Message):
-    """The answer to a ScorePlan: m examples, K of which may well enter S.
+    """The result of a ScorePlan: m examples, K of which are likely enough to enter S that their rows are included.
 
     Attributes
     ----------
@@ -167,17 +170,17 @@ class CandidateBatch(Message):
     margins : ndarray of float64, shape (P, m)
         Σ α K, without the bias, at the plan's version.
     row_of : ndarray of int64, shape (m,)
-        Row of each example in `rows`, -1 for those whose rows were dropped (see `Slack`).
+        Row of each example in `rows`, -1 for those whose rows were left out (see `drift.Slack`).
     features : Features
         Of the K candidates.
     rows : ndarray of shape (K, V)
         Kernel rows.
     scored : ndarray of float64, shape (P, K)
-        How far each candidate violated at the plan's version.
+        Violation of each candidate at the plan's version.
     evaluations : int
-        Kernel values computed.
+        Number of kernel values computed.
     sampled : int
-        Examples of the plan among which these were chosen; 0 where there was no choice.
+        Number of candidates that these examples were selected from; 0 without a selection.
     """
 
     sequence: int
@@ -196,7 +199,7 @@ class CandidateBatch(Message):
 
 @dataclass(frozen=True)
 class MemberRows(Message):
-    """The answer to a RowsPlan.
+    """The result of a RowsPlan.
 
     Attributes
     ----------
@@ -210,23 +213,24 @@ class MemberRows(Message):
 
 @dataclass(frozen=True)
 class Progress:
-    """What happened since the last one.
+    """The state of a run, as reported to callbacks and in the history.
 
     Attributes
     ----------
     phase : {"seeding", "online", "finishing", "checking", "done", "intermediate"}
     epoch, seen : int
-        Epochs begun; examples processed.
+        Number of epochs begun; number of examples processed.
     members, steps : int
-        Size of S; direction searches.
+        Size of S; number of steps (direction searches).
     delta, dual : ndarray of float64, shape (P,)
-        What `measure` says; dual objective, from the working gradients.
+        The measure of convergence named by `measure`; the dual objective, from the working gradients.
     evaluations : int
-        Kernel values computed.
+        Number of kernel values computed.
     measure : {"delta", "gap"}
-        The uncertainty of the bias (paper 1, equation 10), or the largest violation of a machine; the gap of the members.
+        "delta": the uncertainty of the bias (paper 1, equation 10), or the largest violation of a multi-class machine;
+        "gap": the duality gap of the members.
     more : dict of str to ndarray of float64, shape (P,)
-        What else an algorithm measures.
+        Further measures that only some solvers have.
     """
 
     phase: str
@@ -241,7 +245,7 @@ class Progress:
     more: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the entry of `history_`: scalars for one problem, lists for several."""
+        """Return the entry of `history_`: numbers for one problem, lists for several."""
         measured = {self.measure: self.delta, "dual": self.dual} | self.more
         alone = len(self.delta) == 1
         return {

@@ -1,1 +1,5 @@
-"""Solvers of the whole dual problem by decomposition, in pairs and in blocks (paper 4)."""
+"""Batch solvers: decomposition of the whole dual problem, in pairs (paper 4; paper 1, section 3.1) and in blocks.
+
+"Paper 4" is Glasmachers and Igel (2006), Maximum-Gain Working Set Selection for SVMs; "paper 1" is Bordes, Ertekin, Weston and
+Bottou (2005), Fast Kernel Classifiers with Online and Active Learning.
+"""

@@ -1,9 +1,17 @@
-"""Steps in pairs on a square of kernel values: what solves the working set of a block."""
+"""Steps in pairs on a square matrix of kernel values, which solve the problem restricted to a block."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.decomposition.pair_state import FIELDS, LEAST, NOWHERE, NUMBERS, SECOND_ORDER, How, make_play
+from dasksvm.solver.decomposition.pair_state import (
+    FIELDS,
+    LEAST,
+    NOWHERE,
+    NUMBERS,
+    SECOND_ORDER,
+    PairChoice,
+    make_pair_state,
+)
 from dasksvm.solver.decomposition.pair_steps import advance
 from dasksvm.solver.kernels.features import Floats
 from dasksvm.solver.lasvm.finishing import solve_block
@@ -23,7 +31,7 @@ def solve_square(
     selection: int,
     by_gain: bool,
 ) -> int:
-    """Make direction searches until δ ≤ target, in the manner of a selection; return how many.
+    """Make direction searches until δ ≤ target; return their number.
 
     Parameters
     ----------
@@ -32,23 +40,25 @@ def solve_square(
         The first two are changed in place.
     target : float
     limit : int
-        Searches at most.
+        Largest number of searches.
     selection : int
-        See `number_of`; maximum gain alone may stick, which ends it.
+        How pairs are chosen, see `number_of`. MG returns early if it gets stuck (paper 4, section 2.4).
     by_gain : bool
-        Whether pairs of maximum gain end where their step is below `target`.
+        Whether to stop when the step of a pair of maximum gain is shorter than `target`.
     """
     if selection == SECOND_ORDER:
         return int(solve_block(kernel, alpha, g, lower, upper, target, limit))
     now = np.zeros(NUMBERS)
     now[LEAST] = np.inf
-    play = make_play(alpha, g, lower, upper, kernel.diagonal().copy(), np.full(FIELDS, NOWHERE, np.int64), now, PAGE)
-    _, steps = advance(play, _as_cache(kernel), How(selection, by_gain, 2, float(target)), limit)
+    state = make_pair_state(
+        alpha, g, lower, upper, kernel.diagonal().copy(), np.full(FIELDS, NOWHERE, np.int64), now, PAGE
+    )
+    _, steps = advance(state, _as_cache(kernel), PairChoice(selection, by_gain, 2, float(target)), limit)
     return int(steps)
 
 
 def _as_cache(kernel: Floats) -> RowCache:
-    """Give the rows as a cache that has all of them."""
+    """Return a row cache whose pages are the rows of the matrix, all of them cached."""
     size = len(kernel)
     ring = np.arange(size + 1)
     return RowCache(

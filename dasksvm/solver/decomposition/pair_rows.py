@@ -1,4 +1,4 @@
-"""Kernel rows of some members, completed when those that were left out come back."""
+"""Completing the cached kernel rows when the members that shrinking has left out become active again."""
 
 from typing import Any
 
@@ -10,12 +10,14 @@ from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import PAGE, UNUSED, RowCache, blocks_of, drop_rows, empty_cache, present
 
-# Rows that are completed by one tile.
+# Number of rows that are completed by one tile.
 PIECE = 64
 
 
-def completed(expansion: Expansion, cache: RowCache, active: Ints, wanted: NDArray[np.bool_]) -> RowCache:
-    """Give a cache of all members' columns, in the same pages, from one of the active members' columns, which has none left.
+def completed(expansion: Expansion, cache: RowCache, active: Ints, keep: NDArray[np.bool_]) -> RowCache:
+    """Return a cache with the columns of all members, given one with those of the active members.
+
+    It takes over the pages of the given cache, which must not be used any more.
 
     Parameters
     ----------
@@ -23,31 +25,31 @@ def completed(expansion: Expansion, cache: RowCache, active: Ints, wanted: NDArr
     cache : RowCache
     active : ndarray of int64, shape (n,)
         Places of the active members.
-    wanted : ndarray of bool, shape (n,)
-        Whose rows are to stay; those used last do, as far as there are pages.
+    keep : ndarray of bool, shape (n,)
+        Members whose rows are kept. If the pages do not suffice for all of them, the rows used last are kept.
     """
     members, order = expansion.members(), expansion.order()
     out = np.setdiff1d(np.arange(len(order)), active)
     others = members.take(order[out])
     rows = newest_rows(cache)
-    kept = rows[wanted[rows]]
-    drop_rows(cache, rows[~wanted[rows]])
+    kept = rows[keep[rows]]
+    drop_rows(cache, rows[~keep[rows]])
     fresh = empty_cache(0, len(expansion.working.slot), cache.pages.dtype)
     fresh = fresh._replace(pages=cache.pages, free=cache.free, size=cache.size)
     more = max(blocks_of(len(order)) - cache.table.shape[1], 0)
     start = 0
     while start < len(kept):
         fit = PIECE if more == 0 else min(PIECE, int(cache.size[UNUSED]) // more)
-        some = kept[start : start + fit]
-        if len(some) == 0:
+        part = kept[start : start + fit]
+        if len(part) == 0:
             break
-        values = np.empty((len(some), len(order)), cache.pages.dtype)
-        values[:, active] = _read(cache, some, len(active))
-        values[:, out] = expansion.kernel.tile(members.take(order[active[some]]), others)
-        drop_rows(cache, some)
-        expansion.put_rows(fresh, active[some], values)
-        expansion.evaluations += len(some) * len(out)
-        start += len(some)
+        values = np.empty((len(part), len(order)), cache.pages.dtype)
+        values[:, active] = _read(cache, part, len(active))
+        values[:, out] = expansion.kernel.tile(members.take(order[active[part]]), others)
+        drop_rows(cache, part)
+        expansion.put_rows(fresh, active[part], values)
+        expansion.evaluations += len(part) * len(out)
+        start += len(part)
     drop_rows(cache, kept[start:])
     for place in active[kept[:start]][::-1]:
         present(fresh, place)
@@ -56,7 +58,7 @@ def completed(expansion: Expansion, cache: RowCache, active: Ints, wanted: NDArr
 
 @njit()
 def newest_rows(cache: Any) -> Any:  # pragma: no cover
-    """List the cached rows, those used last first."""
+    """Return the cached rows, the most recently used first."""
     rows = np.empty(len(cache.cached), np.int64)
     head, count = len(cache.newer) - 1, 0
     place = cache.older[head]

@@ -30,15 +30,15 @@ from dasksvm.solver.decomposition.pair_state import (
     RISING,
     STUCK,
     TOP,
-    how_of,
-    look,
-    make_play,
+    make_pair_state,
+    pair_choice,
+    refresh_extremes,
 )
 from dasksvm.solver.decomposition.pair_steps import advance
 from dasksvm.solver.decomposition.rules import PairRules
 from dasksvm.solver.engine.finisher import Outcome
+from dasksvm.solver.generator import draw, seeded
 from dasksvm.solver.kernels.features import Floats, Ints
-from dasksvm.solver.multiclass.schedule import draw, seeded
 from dasksvm.solver.state.capture import State, Stateful
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import RowCache, narrowed, set_values
@@ -101,7 +101,7 @@ class Pairs(Stateful):
         w, places = expansion.working, expansion.places
         self.problem, self.seed, self.start = problem, seed, start
         self.limit, self.shrinking = rules.limit, rules.shrinking
-        self.how = how_of(rules, tau)
+        self.how = pair_choice(rules, tau)
         self.sign, self.member = w.sign[problem, :places], w.member[problem, :places]
         self.lower, self.upper = w.lower[problem, :places], w.upper[problem, :places]
         self.diagonal = w.diagonal[:places].astype(expansion.cache.pages.dtype)
@@ -254,11 +254,11 @@ class Pairs(Stateful):
         alpha, g, lower, upper, diagonal = (
             array[among] for array in (self._alpha, self._g, self.lower, self.upper, self.diagonal)
         )
-        self.play = make_play(alpha, g, lower, upper, diagonal, self.at, self.now)
+        self.play = make_pair_state(alpha, g, lower, upper, diagonal, self.at, self.now)
 
     def _measure(self) -> None:
         """Look at the members in play anew."""
-        look(self.play)
+        refresh_extremes(self.play)
         self.now[LEAST], self.now[IDLE] = np.inf, 0.0
         self._sum_up()
 

@@ -1,4 +1,4 @@
-"""What steps in pairs work on: the members in play, where the steps stand, and the smallest operations on them."""
+"""The state of the steps in pairs: the active members of a problem, the current pair, and elementary operations on them."""
 
 from typing import Any, NamedTuple
 
@@ -12,31 +12,32 @@ from dasksvm.solver.registry import look_up
 from dasksvm.solver.state.direction_search import block_extremes, snapped, step_length
 from dasksvm.solver.state.row_cache import PAGE, blocks_of
 
-# Selections, as jitted code knows them.
+# The numbers by which jitted code knows the selections.
 MVP, SECOND_ORDER, MG, HMG = range(4)
 SELECTION_NUMBERS = {"mvp": MVP, "second-order": SECOND_ORDER, "mg": MG, "hmg": HMG}
-# Whether pairs of maximum gain end where their step is short.
+# Whether the solver stops when the step of a pair of maximum gain is short.
 BY_GAIN = {"kkt": False, "gain": True}
-# Rows that maximum gain can search: all that are cached, one of the pair before, both.
+# Rows that maximum gain can search: all cached rows (0), one of the previous pair's rows (1), or both (2).
 SEARCHABLE = (0, 1, 2)
-# How steps end: all are made, a row is missing, the stop is reached, there is no gain with the pair before, or none but rounding.
+# Results of a run of steps: all steps are made; a kernel row is missing; the stopping rule is met; no pair with a member of the
+# previous one has a gain; the only gains left are rounding.
 GO, ROW_MISSING, AT_REST, STUCK, EXHAUSTED = range(5)
-# Fields of Play.at: the next pair, who of it was not in the pair before, the pair before, and rows that are missing.
+# Fields of PairState.at: the next pair, its member that was not in the previous pair, the previous pair, and the missing rows.
 RISING, FALLING, FRESH, KEPT, NEW, MISSING, MISSING_TOO, FIELDS = range(8)
-# Fields of Play.now: the extremes, the dual, the least violation so far, and the steps since something came of them.
+# Fields of PairState.now: the extremes, the dual, the smallest violation so far, and the number of steps since the last progress.
 TOP, BOTTOM, DUAL, LEAST, IDLE, NUMBERS = range(6)
 NOWHERE = -1
 
 
-class How(NamedTuple):
-    """How pairs are chosen, and until when.
+class PairChoice(NamedTuple):
+    """The rules for jitted code: how pairs are chosen, and when to stop.
 
     Attributes
     ----------
     selection : int
         MVP, SECOND_ORDER, MG or HMG.
     by_gain : bool
-        Whether pairs of maximum gain end where their step is below τ.
+        Whether to stop when the step of a pair of maximum gain is shorter than τ.
     rows : int
         See `PairRules`.
     tau : float
@@ -49,21 +50,21 @@ class How(NamedTuple):
 
 
 def number_of(selection: str) -> int:
-    """Give the number by which jitted code knows a selection."""
+    """Return the number by which jitted code knows a selection."""
     return look_up(SELECTION_NUMBERS, "working set selection", selection)
 
 
-def how_of(rules: PairRules, tau: float) -> How:
-    """Give what jitted code has to know of what the user set."""
+def pair_choice(rules: PairRules, tau: float) -> PairChoice:
+    """Return the solver's parameters in the form that jitted code uses."""
     if rules.rows not in SEARCHABLE:
         raise ValueError(
             f"the rows that maximum gain searches must be 0 (all cached ones), 1 or 2. Got {rules.rows!r} instead."
         )
-    return How(number_of(rules.selection), look_up(BY_GAIN, "stop", rules.stop), rules.rows, tau)
+    return PairChoice(number_of(rules.selection), look_up(BY_GAIN, "stop", rules.stop), rules.rows, tau)
 
 
-class Play(NamedTuple):
-    """The members in play of a problem, by their order.
+class PairState(NamedTuple):
+    """The active members of a problem (those that shrinking has not left out), by their position in the list of them.
 
     Attributes
     ----------
@@ -73,13 +74,13 @@ class Play(NamedTuple):
         K(x, x), B - α and α - A.
     tops, bottoms : ndarray of float64, shape (blocks,)
     gains : ndarray of shape (PAGE,), in the type of the kernel values
-        Of a block with one row.
+        Buffer for the gains of the pairs of one member with those of a block.
     narrow : ndarray of float32, shape (PAGE,)
-        The same for `gains_down`.
+        The same, for `gains_down`.
     at, now : ndarray of int64 and float64
-        See the fields.
+        The current pair and the measures of progress; see the constants above for the fields.
     stride : int
-        Distance between two blocks in `pages`: 0 where each has a page of its own.
+        Distance between two blocks within a row of `pages`; 0 if each block has a page of its own.
     """
 
     alpha: Any
@@ -100,7 +101,7 @@ class Play(NamedTuple):
     stride: int
 
 
-def make_play(
+def make_pair_state(
     alpha: NDArray[np.float64],
     g: NDArray[np.float64],
     lower: NDArray[np.float64],
@@ -109,10 +110,13 @@ def make_play(
     at: Ints,
     now: NDArray[np.float64],
     stride: int = 0,
-) -> Play:
-    """Bring members into play; `alpha`, `g`, `at` and `now` are changed in place, and the type of `diagonal` is the kernel's."""
+) -> PairState:
+    """Make the state of the given members.
+
+    `alpha`, `g`, `at` and `now` are changed in place by the steps; `diagonal` has the type of the kernel values.
+    """
     dtype, blocks = diagonal.dtype, blocks_of(len(alpha))
-    return Play(
+    return PairState(
         alpha=alpha,
         g=g,
         lower=lower,
@@ -133,17 +137,17 @@ def make_play(
 
 
 @njit()
-def look(play: Any) -> None:  # pragma: no cover
-    """Compute the extremes anew."""
+def refresh_extremes(play: Any) -> None:  # pragma: no cover
+    """Recompute the extremes of all blocks and the overall ones."""
     for block in range(len(play.tops)):
         start, stop = block * PAGE, min((block + 1) * PAGE, len(play.g))
         play.tops[block], play.bottoms[block] = block_extremes(play.g, play.up, play.down, start, stop)
-    join(play)
+    combine_extremes(play)
 
 
 @njit()
-def join(play: Any) -> None:  # pragma: no cover
-    """Compute the extremes from those of the blocks."""
+def combine_extremes(play: Any) -> None:  # pragma: no cover
+    """Compute the overall extremes from those of the blocks."""
     play.now[TOP], play.now[BOTTOM] = -np.inf, np.inf
     for block in range(len(play.tops)):
         play.now[TOP] = max(play.now[TOP], play.tops[block])
@@ -152,14 +156,14 @@ def join(play: Any) -> None:  # pragma: no cover
 
 @njit()
 def kernel_value(play: Any, cache: Any, row: int, column: int) -> float:  # pragma: no cover
-    """K of two members; the row must be present."""
+    """Return K of two members; the row must be present."""
     block = column // PAGE
     return np.float64(cache.pages[cache.table[row, block], block * play.stride + column % PAGE])
 
 
 @njit()
 def length_of(play: Any, i: int, j: int, curvature: float) -> float:  # pragma: no cover
-    """How far i rises and j falls."""
+    """Compute the step of a pair: by how much i rises and j falls."""
     rise, fall = play.upper[i] - play.alpha[i], play.alpha[j] - play.lower[j]
     length: float = step_length(play.g[i] - play.g[j], curvature, rise, fall)
     return length
@@ -167,7 +171,7 @@ def length_of(play: Any, i: int, j: int, curvature: float) -> float:  # pragma: 
 
 @njit()
 def write(play: Any, place: int, value: float) -> None:  # pragma: no cover
-    """Write a coefficient, snapped to its box, and what follows from it."""
+    """Write a coefficient, snapped to its box, and update the masks and distances to the bounds."""
     lower, upper = play.lower[place], play.upper[place]
     value = snapped(value, lower, upper)
     play.alpha[place] = value
@@ -177,6 +181,6 @@ def write(play: Any, place: int, value: float) -> None:  # pragma: no cover
 
 @njit()
 def cornered(play: Any, place: int) -> bool:  # pragma: no cover
-    """Tell whether a coefficient is so near a bound that maximum gain might stick (paper 4, section 2.4)."""
+    """Return whether a coefficient is so close to a bound that maximum gain might get stuck (paper 4, section 2.4)."""
     lower, upper = play.lower[place], play.upper[place]
     return bool(min(play.alpha[place] - lower, upper - play.alpha[place]) <= CORNER * (upper - lower))

@@ -1,7 +1,8 @@
-"""The batch solvers: decomposition of the whole dual problem (paper 4; paper 1, section 3.1).
+"""The parameters of the batch solvers (paper 4; paper 1, section 3.1).
 
-The working set is a pair whose kernel rows are cached (`pairs`), or a block of examples whose rows come as a tile (`blocks`).
-Which pair comes next within it, and when that ends, `PairRules` and `BlockRules` say.
+The working set is either a pair of members whose kernel rows are cached (`pair_solver`), or a block of examples whose kernel
+values are computed as one tile (`block_learner`). `PairRules` and `BlockRules` say how pairs are chosen and
+when to stop.
 """
 
 from dataclasses import dataclass
@@ -16,22 +17,24 @@ CORNER = 1e-8
 
 
 class PairRules(NamedTuple):
-    """What the user set for pairs.
+    """The parameters that select the pairs and stop the solver.
 
     Attributes
     ----------
     selection : {"mvp", "second-order", "mg", "hmg"}
-        How a pair is chosen: the most violating one; the largest gain with the largest gradient, whatever the box; the largest
-        gain with one of the pair before; the same, but the most violating pair where that pair ended in a corner.
+        How a pair is chosen. "mvp": the most violating pair. "second-order": the member with the largest gradient, and the
+        partner with the largest gain, ignoring the box. "mg": the pair with the largest gain among those that include a member
+        of the previous pair (paper 4, section 2.3). "hmg": like "mg", but the most violating pair if both coefficients of the
+        previous pair are close to a bound (paper 4, section 2.4).
     stop : {"kkt", "gain"}
-        Where δ ≤ τ, or, of pairs chosen by their gain, where the step is below τ.
+        Stop when δ ≤ τ, or, for pairs chosen by their gain, when the step is shorter than τ.
     shrinking : bool
-        Whether examples at a bound that seem to stay there are left out for a while.
+        Whether examples that are likely to stay at a bound are left out for a while.
     limit : int
-        Steps at most.
+        Largest number of steps.
     rows : int
-        Rows that "mg" and "hmg" search: those of the pair before (2), of one of it in turn (1), or all that are cached (0). No
-        other number has a meaning.
+        Kernel rows that "mg" and "hmg" search: both of the previous pair (2), the newer one of them (1), or all cached
+        rows (0).
     """
 
     selection: str

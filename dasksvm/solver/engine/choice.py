@@ -15,7 +15,7 @@ from dasksvm.solver.kernels.kernel import BLOCK_ROWS, Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch, ScorePlan, Targets, View
 
-# Candidates for each choice that are scored together where sampling may end early; of all choices, the least.
+# If pools may be closed early, candidates are scored in portions: AT_ONCE for each example to choose, at least LEAST_AT_ONCE.
 AT_ONCE, LEAST_AT_ONCE = 8, 32
 
 
@@ -26,7 +26,7 @@ def execute(
     targets: Targets,
     workspace: Workspace,
 ) -> CandidateBatch:
-    """Do what a plan asks: score its examples, or choose among them and score those that were chosen; arguments as of `score`."""
+    """Execute a plan: select examples if it has a choice, and score them. The arguments are those of `score`."""
     if plan.choice is None:
         return score(plan, kernel, features, targets, workspace)
     chosen, sampled, scored = best_of_groups(plan, kernel, features, targets, workspace)
@@ -40,16 +40,17 @@ def best_of_groups(
 ) -> tuple[Ints, int, int]:
     """Choose the best candidate of each group.
 
-    A last group that autoactive sampling did not fill is left alone, unless it is the only one. Without an expansion any do.
+    With "autoactive" an incomplete last group is not used, unless it is the only one. Without an expansion the first candidates
+    are taken.
 
     Returns
     -------
     chosen : ndarray of int64
         Positions in the plan.
     sampled : int
-        Candidates in the groups.
+        Number of candidates in the groups.
     scored : int
-        Kernel values computed.
+        Number of kernel values computed.
     """
     view, choice = plan.view, plan.choice
     assert choice is not None
@@ -60,7 +61,7 @@ def best_of_groups(
     near = near_boundary(view)
     step = min(max(AT_ONCE * choice.groups, LEAST_AT_ONCE), BLOCK_ROWS) if adaptive else BLOCK_ROWS
     values, close = np.zeros(0), np.zeros(0, np.bool_)
-    # Where examples come in without a coefficient there are many of those, which no decision value needs.
+    # Solvers without a bias have many members with α = 0, which do not contribute to decision values.
     used = np.flatnonzero(view.alpha.any(axis=0)) if view.band else np.arange(len(view.order))
     alpha, order = np.ascontiguousarray(view.alpha[:, used]), view.order[used]
     ends: Ints = np.zeros(0, np.int64)
@@ -82,15 +83,16 @@ def best_of_groups(
 
 
 def bias(view: View) -> NDArray[np.float64]:
-    """The bias b of each problem (paper 1, equation 10); 0 while a class is missing."""
+    """Return the bias b of each problem (paper 1, equation 10); 0 while a class is missing."""
     known = np.isfinite(view.top) & np.isfinite(view.bottom) & (not view.band)
     return np.where(known, (np.where(known, view.top, 0.0) + np.where(known, view.bottom, 0.0)) / 2, 0.0)
 
 
 def near_boundary(view: View) -> NDArray[np.float64]:
-    """The distance from which on an example cannot enter S, 1 + δ/2 where there is a bias; inf while a class is missing.
+    """Return the distance |f(x)| beyond which no example can enter S; examples within it count as near the boundary.
 
-    Where every example enters it is that of the margin.
+    It is 1 + δ/2 for problems with a bias (inf while a class is missing), else 1 - `bottom`; where that is infinite, because
+    every example enters, it is 1.
     """
     if view.band:
         return np.where(np.isfinite(view.bottom), 1.0 - view.bottom, 1.0)
@@ -100,7 +102,7 @@ def near_boundary(view: View) -> NDArray[np.float64]:
 
 @njit()
 def group_ends(close: Any, size: int, enough: int, groups: int) -> Any:  # pragma: no cover
-    """Tell where each full group ends: after `size` candidates, or with so many close ones."""
+    """Return where each complete group ends: after `size` candidates, or after `enough` close ones."""
     ends = np.empty(groups, np.int64)
     found = start = near = 0
     for at in range(len(close)):

@@ -1,8 +1,8 @@
-"""How far a violation may yet move: what was seen of the last batches says which candidates can be left out.
+"""How much a violation may grow between scoring and use, estimated from the last batches.
 
-The state moves on between the scoring of a batch and its use. A candidate whose violation is so far below τ that it would have to
-rise by more than nearly all violations did lately is left out, and its row need not cross the network. This is a guess: of the
-candidates of a batch one in a hundred may move further, and one that would have entered is lost for this pass.
+The state changes between the scoring of a batch and its use. A candidate is left out, and its kernel row is not sent, if its
+violation is so far below τ that it would have to grow by more than nearly all violations did in the last batches. This is an
+estimate: one candidate in a hundred may change by more, and one that would have entered then does not enter in this pass.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ QUANTILE, BATCHES = 0.99, 4
 
 
 class Slack(Stateful):
-    """The largest of the last batches' moves, leaving the one candidate in a hundred of each that moved furthest aside.
+    """The largest growth of a violation in the last batches, ignoring the one percent that grew most in each batch.
 
     Parameters
     ----------
@@ -28,13 +28,13 @@ class Slack(Stateful):
         self.seen: list[NDArray[np.float64]] = []
 
     def note(self, moves: NDArray[np.float64]) -> None:
-        """Take in the moves of a batch's candidates, of shape (P, K); what is not finite is unknown."""
+        """Record the growth of the candidates' violations in a batch, shape (P, K); values that are not finite are ignored."""
         rows = [row[np.isfinite(row)] for row in moves]
         seen = [max(float(np.quantile(row, QUANTILE)), 0.0) if len(row) else 0.0 for row in rows]
         self.seen = [*self.seen, np.array(seen)][-BATCHES:]
 
     def now(self) -> NDArray[np.float64]:
-        """What a violation may rise by in each problem; inf while little is known."""
+        """Return by how much a violation may grow in each problem; inf until enough batches are recorded."""
         if len(self.seen) < BATCHES:
             return np.full(self.problems, np.inf)
         largest: NDArray[np.float64] = np.max(self.seen, axis=0)

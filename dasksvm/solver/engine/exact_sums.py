@@ -1,4 +1,7 @@
-"""Gradients and duals in float64, from the features alone: what is claimed is computed anew."""
+"""Decision values in float64, computed from the features alone, for claims about convergence.
+
+The working gradients accumulate the rounding of float32 kernel values, so that a claim is not based on them.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +14,7 @@ BLOCK = 512
 
 
 def exact_margins(kernel: Kernel, rows: Features, members: Features, alpha: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Σ α K of each row in float64, shape (P, n), for α of shape (P, S); only members with some α ≠ 0 are visited."""
+    """Compute Σ α K of each row in float64, shape (P, n), for α of shape (P, S), skipping members whose α are all 0."""
     real = np.dtype(np.float64)
     active = np.flatnonzero(alpha.any(axis=0))
     support = members.take(active).astype(real)

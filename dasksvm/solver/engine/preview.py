@@ -1,4 +1,4 @@
-"""Models on the way: finish a copy and leave the state as though nobody had looked (paper 1, section 4.4)."""
+"""Intermediate models: finish a copy of the current state, without changing the state itself (paper 1, section 4.4)."""
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class Finished(Message):
     Attributes
     ----------
     progress : Progress
-        Of the copy; the kernel values that finishing took are not counted.
+        Of the copy; the kernel values that finishing needed are not counted.
     alpha : ndarray of float64, shape (P, S)
     features : Features
         Of the S support vectors.
@@ -42,12 +42,12 @@ class Finished(Message):
 
 
 def is_due(every: tuple[int, ...], before: int, seen: int) -> bool:
-    """Tell whether a multiple of one of some numbers of examples was reached since `before` were seen."""
+    """Return whether, between `before` and `seen` examples, a multiple of one of the intervals in `every` was reached."""
     return any(seen // step > before // step for step in every)
 
 
 def finished_copy(learner: Learner, each: Map = map) -> Finished:
-    """Finish a copy of what a learner has now; see `copying`."""
+    """Return a finished copy of a learner's expansion; see `copying`."""
     steps = copying(learner, each)
     while True:
         try:
@@ -58,10 +58,11 @@ def finished_copy(learner: Learner, each: Map = map) -> Finished:
 
 
 def copying(learner: Learner, each: Map = map) -> Generator[None, None, Finished]:
-    """Finish a copy of what a learner has now, and stop after each round; the learner must stay as it is meanwhile.
+    """Finish a copy of a learner's expansion, yielding after each round; the learner must not change in the meantime.
 
-    The copy has kernel rows of its own, up to `cache_bytes`: to use the learner's would change which of them stay, and the last
-    bits of what follows. Where no support vector is free, its bias lies between the gradients of S alone, not of all examples.
+    The copy has a row cache of its own, of up to `cache_bytes`. Using the learner's would change which rows remain cached, and
+    with it the last bits of the final model. If no support vector is free, the bias of the copy is determined by the members
+    only, not by all examples.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
-"""Which example comes next (paper 1, section 4): in random order, or the best of random pools of unprocessed examples.
+"""Which example is processed next (paper 1, section 4): in random order, or the best of random pools of unprocessed examples.
 
-Random order means chunks in random order, and the rows of each chunk in random order. A pool is the next few unprocessed
-examples of such an order; those of them that are not chosen come again in the next turn, in another order.
+Random order means that the chunks are in random order, and so are the rows within each chunk. A pool is the next few
+unprocessed examples of such an order; those that are not chosen are drawn again in the next pass over the data, which has
+another order.
 """
 
 from collections.abc import Callable
@@ -17,13 +18,13 @@ from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import Choice
 from dasksvm.solver.state.capture import Stateful
 
-# Autoactive sampling ends with so many examples near the boundary (paper 1, section 4.4).
+# Autoactive sampling closes a pool with this many examples near the decision boundary (paper 1, section 4.4).
 NEAR_ENOUGH = 5
 FREE, DRAWN, PROCESSED = 0, 1, 2
 AS_GIVEN = -1
 LEAST_SCAN = 4096
-# What may change between choice and use: a decision value, typically, as a share of the distance 1 + δ/2 from which on nothing
-# enters; the number of members, as a share of them. And the most examples that a batch may choose.
+# Changes that are tolerated between the choice of an example and its use: the median change of a decision value as a share of
+# 1 + δ/2, the distance beyond which no example enters; the growth of S as a share of it. Last, the most examples of a batch.
 TOLERATED_DRIFT, TOLERATED_GROWTH, MOST_GROUPS = 0.2, 0.2, 64
 
 
@@ -36,9 +37,9 @@ class Selection:
     criterion : str
         One of `criteria.CRITERIA`.
     candidates : int
-        M, the examples of a pool; autoactive sampling ends with twice as many at the latest.
+        M, the number of examples in a pool; with "autoactive" the largest pool has twice as many.
     exact : bool
-        Whether each choice is made against the present expansion, one example at a time.
+        Whether each example is chosen with the current expansion, one at a time, instead of several per batch.
     """
 
     criterion: str = RANDOM
@@ -47,7 +48,7 @@ class Selection:
 
     @property
     def adaptive(self) -> bool:
-        """Whether a pool ends early."""
+        """Whether a pool is closed early."""
         return CRITERIA.find(self.criterion).adaptive
 
     @property
@@ -57,7 +58,7 @@ class Selection:
 
 
 def measure_of(name: str) -> Callable[[Values, Values], Values]:
-    """Give what a criterion that chooses among candidates compares them by."""
+    """Return the measure of a criterion that chooses among candidates; ValueError if it does not."""
     measure = CRITERIA.find(name).measure
     if measure is None:
         raise ValueError(f"selection criterion {name!r} does not choose among candidates.")
@@ -72,7 +73,7 @@ class RandomOrder:
     chunks : sequence of int
         Rows of each chunk of the data; one chunk for data in memory.
     seed : int
-        With AS_GIVEN the examples come as they are.
+        With AS_GIVEN the examples are not shuffled.
     base : int
         Id of the first example.
     """
@@ -92,7 +93,7 @@ class RandomOrder:
         return int(self._starts[-1])
 
     def rows(self, epoch: int, start: int, stop: int) -> Ints:
-        """Give the ids at some positions of an epoch's order."""
+        """Return the ids at the positions from `start` to `stop` of an epoch's order."""
         if epoch != self._epoch:
             self._chunk_order = self._shuffled_order(epoch, count=len(self.chunks))
             self._ends = np.cumsum(np.asarray(self.chunks, np.int64)[self._chunk_order])
@@ -122,7 +123,7 @@ class RandomOrder:
 
 
 class Pools(Stateful):
-    """The examples of an epoch that can still be chosen, and the pools that they are chosen from.
+    """The examples that can still be chosen in an epoch, and the pools that they are chosen from.
 
     Parameters
     ----------
@@ -137,55 +138,55 @@ class Pools(Stateful):
         self.how = how
         self.turn = self.position = self.free = 0
         self.mark: NDArray[np.uint8] = np.zeros(len(order), np.uint8)
-        # Examples that a batch chooses; candidates that a choice takes, where that is not fixed.
+        # Number of examples to choose per batch; number of candidates per choice with a criterion that closes pools early.
         self.groups, self.size = 1.0, float(NEAR_ENOUGH)
 
     def begin(self, out: Ints) -> None:
-        """Begin an epoch: every example can be chosen, but those that are out."""
+        """Begin an epoch, in which every example can be chosen except those in `out`."""
         self.mark[:] = FREE
         self.mark[out[out >= self.order.base] - self.order.base] = PROCESSED
         self.free = int(np.count_nonzero(self.mark == FREE))
 
     def ask(self, left: int) -> tuple[Ints, Choice]:
-        """Draw the candidates of a batch, from which at most `left` examples are chosen."""
+        """Draw the candidates of the next batch, of which at most `left` are to be chosen."""
         how, adaptive = self.how, self.how.adaptive
         groups = min(1 if how.exact else int(self.groups), left)
-        # At least one choice is whole: more candidates than it may take are never needed.
-        wanted = max(groups * min(self.size, how.most), how.most if groups else 0) if adaptive else groups * how.most
-        rows = self.draw(int(np.ceil(wanted)))
+        # There are candidates for at least one pool of the largest size, so that one example can be chosen in any case.
+        needed = max(groups * min(self.size, how.most), how.most if groups else 0) if adaptive else groups * how.most
+        rows = self.draw(int(np.ceil(needed)))
         return rows, Choice(how.criterion, how.most, groups if adaptive else -(-len(rows) // how.most))
 
     def draw(self, count: int) -> Ints:
-        """Take the next few unprocessed examples that nobody has drawn; fewer, or none, when there are no more."""
+        """Draw the next `count` examples that are neither processed nor drawn, or as many as there are left."""
         found: list[Ints] = []
-        wanted = min(count, self.free)
-        self.free -= wanted
-        while wanted:
+        missing = min(count, self.free)
+        self.free -= missing
+        while missing:
             if self.position == len(self.order):
                 self.turn, self.position = self.turn + 1, 0
-            stop = min(self.position + max(wanted, LEAST_SCAN), len(self.order))
+            stop = min(self.position + max(missing, LEAST_SCAN), len(self.order))
             rows = self.order.rows(self.turn, self.position, stop)
-            fresh = np.flatnonzero(self.mark[rows - self.order.base] == FREE)[:wanted]
-            self.position = self.position + int(fresh[-1]) + 1 if len(fresh) == wanted else stop
+            fresh = np.flatnonzero(self.mark[rows - self.order.base] == FREE)[:missing]
+            self.position = self.position + int(fresh[-1]) + 1 if len(fresh) == missing else stop
             found.append(rows[fresh])
             self.mark[found[-1] - self.order.base] = DRAWN
-            wanted -= len(fresh)
+            missing -= len(fresh)
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     def take_out(self, rows: Ints) -> None:
-        """Let some rows not be drawn in this epoch, whether they were or not."""
+        """Exclude examples for the rest of this epoch; they may or may not be drawn at the moment."""
         at = rows - self.order.base
         self.free -= int(np.count_nonzero(self.mark[at] == FREE))
         self.mark[at] = PROCESSED
 
     def settle(self, drawn: Ints, chosen: Ints, sampled: int) -> None:
-        """Put back what was drawn and not chosen.
+        """Put back the examples that were drawn and not chosen.
 
         Parameters
         ----------
         drawn, chosen : ndarray of int64
         sampled : int
-            Candidates among which they were chosen.
+            Number of candidates that they were chosen from.
         """
         self.mark[drawn - self.order.base] = FREE
         self.mark[chosen - self.order.base] = PROCESSED
@@ -193,18 +194,18 @@ class Pools(Stateful):
         self.size = sampled / len(chosen)
 
     def pace(self, moved: NDArray[np.float64], members: int, room: float, lookahead: int) -> None:
-        """Fit the size of the next batches to what the expansion changes between choice and use.
+        """Adapt the size of the next batches to how much the expansion changes between the choice of an example and its use.
 
         Parameters
         ----------
         moved : ndarray of float64
-            What the decision values of the last examples changed meanwhile, as shares of 1 + δ/2.
+            Changes of the decision values of the last examples between choice and use, as shares of 1 + δ/2.
         members : int
-            A batch chooses few examples against them.
+            Size of S; the number of examples in flight stays small compared with it.
         room : float
-            Candidates that batches in flight may hold.
+            Number of candidates that all batches in flight together may hold.
         lookahead : int
-            Batches in flight.
+            Number of batches in flight.
         """
         most = min(TOLERATED_GROWTH * members / lookahead, room / ((lookahead + 1) * self.how.most))
         if len(moved):

@@ -1,4 +1,4 @@
-"""What an executor does with a plan: pure functions of their arguments, the same bits wherever they run."""
+"""The computations that plans ask for: pure functions of their arguments, which give the same bits in every executor."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -25,7 +25,7 @@ def score(
     targets: Targets,
     workspace: Workspace,
 ) -> CandidateBatch:
-    """Compute the tile of a batch and keep the rows of the examples that may well enter S (see `Slack`).
+    """Compute the kernel values of a batch with S, and keep the rows of the examples that may enter S (see `drift.Slack`).
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ def score(
     targets : Targets
         Of the same examples.
     workspace : Workspace
-        Lends the rows of the result.
+        Provides the memory for the rows of the result.
     """
     view = plan.view
     codes, sign, bound = targets
     if not view.tile:
-        return _look(plan, kernel, features, targets, workspace)
+        return _score_without_rows(plan, kernel, features, targets, workspace)
     rows = workspace.loan((len(features), len(view.order)), features.dtype)
     margins = np.zeros((len(view.alpha), len(features)))
     for left, right in column_blocks(*rows.shape[::-1]):
@@ -70,10 +70,10 @@ def score(
     )
 
 
-def _look(
+def _score_without_rows(
     plan: ScorePlan, kernel: Kernel, features: Features, targets: Targets, workspace: Workspace
 ) -> CandidateBatch:
-    """Compute the margins of a batch, and keep the features of the examples that may well enter S (see `Slack`)."""
+    """Compute the margins of a batch, and keep the features of the examples that may enter S (see `drift.Slack`)."""
     view, (codes, sign, bound) = plan.view, targets
     values = np.zeros_like(sign)
     if view.members is not None:
@@ -99,7 +99,11 @@ def _look(
 
 
 def excess(view: View, codes: Ints, sign: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far examples violate, shape (P, m): with the extreme members, in some variable of a machine, or within a band."""
+    """Compute by how much examples violate optimality, shape (P, m).
+
+    For a multi-class machine it is the largest gradient of an example, for a solver without a bias its depth within the band
+    (see `within`), otherwise the violation of the pair of the example and an extreme member (see `violated`).
+    """
     if view.machine is not None:
         worst: NDArray[np.float64] = gradients(view.machine, margins, codes).max(axis=0)[None]
         return worst
@@ -115,31 +119,34 @@ def violated(
     bottom: NDArray[np.float64],
     wants: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
-    """How far examples violate with the extreme members, shape (P, m); while a side is missing inf where the other is wanted."""
+    """Compute by how much examples violate with the extreme members, shape (P, m).
+
+    While S lacks one class, the violation is inf for examples of a class that `wants` asks for and -inf for the others.
+    """
     found = np.where(sign > 0, gradient - bottom[:, None], top[:, None] - gradient)
     if np.isfinite(found).all():
         return found
-    wanted = np.where(sign > 0, wants[:, 1:], wants[:, :1])
-    return np.where(np.isinf(found), np.where(wanted, np.inf, -np.inf), found)
+    requested = np.where(sign > 0, wants[:, 1:], wants[:, :1])
+    return np.where(np.isinf(found), np.where(requested, np.inf, -np.inf), found)
 
 
 def within(lacking: NDArray[np.float64], top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far inside a band 1 - y f of examples lies, shape (P, m)."""
+    """Compute how far inside the band from `bottom` to `top` the values 1 - y f of examples are, shape (P, m)."""
     found: NDArray[np.float64] = np.minimum(lacking - bottom[:, None], top[:, None] - lacking)
     return found
 
 
 def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map = map) -> MemberRows:
-    """Compute the kernel rows of some members against all of them, in pieces that `each` may compute in parallel.
+    """Compute the kernel rows of some members with all members, in pieces that `each` may compute in parallel.
 
     Parameters
     ----------
     plan : RowsPlan
     kernel : Kernel
     workspace : Workspace
-        Lends the rows of the result.
+        Provides the memory for the rows of the result.
     each : callable
-        `map`, or one that runs in parallel: the pieces are the same.
+        `map`, or a parallel version of it; the pieces, and so the results, do not depend on it.
     """
     width = len(plan.order)
     out = workspace.loan((len(plan.slots), width), plan.members.dtype)
@@ -164,7 +171,10 @@ def margins(
     order: Ints | None = None,
     workspace: Workspace | None = None,
 ) -> NDArray[np.float64]:
-    """Σ_s α_s K(x, x_s) of each row, shape (P, m), for α of shape (P, S); in the precision of the rows."""
+    """Compute Σ_s α_s K(x, x_s) of each row, shape (P, m), for α of shape (P, S).
+
+    Kernel values have the type of the rows; they are summed in float64.
+    """
     total = np.zeros((len(alpha), len(features)))
     width = len(members) if order is None else len(order)
     own = Workspace() if workspace is None else workspace

@@ -1,4 +1,4 @@
-"""What the examples outside a finished S say: how far they violate, and the bias where S alone leaves it open."""
+"""The examples outside a finished S: how far they violate, and the bias if S alone does not determine it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,20 +10,20 @@ Values = NDArray[np.float64]
 
 
 class Outside(Stateful):
-    """The gradients of examples outside S, as a last look at the training set finds them.
+    """The gradients of examples outside S, from the last pass over the training set, after finishing.
 
     Parameters
     ----------
     problems : int
     count : int
-        Examples of the set, where all of their gradients are kept; 0 where their extremes are enough.
+        Number of examples if the gradients of all of them are kept; 0 if only their extremes are.
 
     Attributes
     ----------
     extremes : ndarray of float64, shape (P, 2)
-        The largest gradient that may rise, and the smallest that may fall.
+        The largest gradient of a positive example (its α may rise) and the smallest of a negative one (its α may fall).
     gradient, weight : ndarray of float64, shape (P, count)
-        The gradient and the signed C_i of each example; 0 for members and for examples that take no part.
+        The gradient and the signed C_i of each example; the weight is 0 for members and for examples not in the problem.
     """
 
     STATE = ("extremes", "gradient", "weight")
@@ -34,13 +34,13 @@ class Outside(Stateful):
         self.weight: Values = np.zeros((problems, count))
 
     def note(self, result: CandidateBatch, held: NDArray[np.bool_], base: int) -> None:
-        """Take in a batch.
+        """Record the gradients of a batch.
 
         Parameters
         ----------
         result : CandidateBatch
         held : ndarray of bool, shape (P, m)
-            Which of its examples are members of which problem.
+            Whether each example of the batch is a member, by problem.
         base : int
             Id of the first example of the set.
         """
@@ -57,25 +57,31 @@ class Outside(Stateful):
 
 
 def best_bias(gradient: Values, weight: Values) -> tuple[float, float]:
-    """Find the biases b that minimise Σ C_i max(0, 1 - y_i (f(x_i) + b)): the ends of their range.
+    """Find the range of the biases b that minimise Σ C_i max(0, 1 - y_i (f(x_i) + b)).
 
-    With g_i = y_i - f(x_i) the loss of an example is C_i max(0, y_i (g_i - b)). Its slope in b is the weight of the negative
-    examples with g_i < b less that of the positive ones with g_i > b, which rises by C_i at each g_i: the best b is the
-    gradient at which the sum of all C_i from below reaches the sum over the positive examples. At the optimum of the whole set
-    this is the range that paper 1 takes b from (equation 10); short of it, the extremes say little about a good b.
+    With g_i = y_i - f(x_i), the loss of an example is C_i max(0, y_i (g_i - b)). The slope of the total loss in b is the sum of
+    C_i over negative examples with g_i < b minus the sum over positive examples with g_i > b, and it increases by C_i at each
+    g_i. So the best b is the gradient at which the cumulative sum of C_i, in ascending order of g_i, reaches the sum over all
+    positive examples. At the optimum for the whole set this is the range of b in paper 1 (equation 10); before the optimum is
+    reached, the extremes of equation 10 may be far from the best b.
 
     Parameters
     ----------
     gradient, weight : ndarray of float64, shape (n,)
-        The weight is C_i, with the sign of the label.
+        The weight is C_i with the sign of the label.
+
+    Returns
+    -------
+    low, high : float
+        The ends of the range.
     """
     taken = np.flatnonzero(weight)
     order = taken[np.argsort(gradient[taken], kind="stable")]
     below = np.cumsum(np.abs(weight[order]))
-    wanted = float(weight[weight > 0].sum())
-    # Sums that differ by rounding only are equal.
+    positive_sum = float(weight[weight > 0].sum())
+    # Sums that differ only by rounding count as equal.
     tolerance = 1e-9 * float(below[-1])
-    at = min(int(np.searchsorted(below, wanted - tolerance)), len(order) - 1)
+    at = min(int(np.searchsorted(below, positive_sum - tolerance)), len(order) - 1)
     low = float(gradient[order[at]])
-    last = below[at] > wanted + tolerance or at + 1 == len(order)
+    last = below[at] > positive_sum + tolerance or at + 1 == len(order)
     return low, low if last else float(gradient[order[at + 1]])

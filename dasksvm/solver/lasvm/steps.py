@@ -1,8 +1,7 @@
 """LASVM's online iterations: PROCESS and REPROCESS over the candidates of a batch (paper 1, section 3.2).
 
-`run` makes one PROCESS and the REPROCESS steps that follow for each example of a batch, in order, for one of the problems: each
-behaves as if alone. It stops where a kernel row is missing from the cache, names it, and goes on from there when it is called
-again.
+For one problem, `run` makes one PROCESS and the REPROCESS steps that follow for each example of a batch, in order. If a kernel
+row is not cached, it records which one and returns; called again, it continues from there.
 """
 
 from typing import Any, NamedTuple
@@ -45,7 +44,20 @@ NEW, PROCESS, REPROCESS = 0, 1, 2
 
 
 class Rules(NamedTuple):
-    """What the user set: τ, REPROCESS steps an example, δ_max (inf: none), second order, and the largest S."""
+    """The parameters of the solver.
+
+    Attributes
+    ----------
+    tau : float
+    reprocess : int
+        REPROCESS steps per example.
+    delta_max : float
+        REPROCESS continues while δ is larger (paper 1, equation 10); inf: no such rule.
+    second_order : bool
+        Whether the partner of a pair is chosen by the gain of the step.
+    max_support : int
+        Largest size of S.
+    """
 
     tau: float
     reprocess: int
@@ -56,11 +68,11 @@ class Rules(NamedTuple):
 
 @njit()
 def run(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: no cover
-    """Process a batch, or what is left of it, in problem p. Returns DONE, ROW_MISSING (at[p, MISSING] says whose) or FULL."""
+    """Process a batch, or the rest of it, in problem p. Returns DONE, FULL, or ROW_MISSING with the place in at[p, MISSING]."""
     at = batch.at[p]
     while at[CANDIDATE] < len(batch.row_of):
         if at[STAGE] == NEW:
-            at[PLACE] = _meet(w, batch, rules, p, at[CANDIDATE])
+            at[PLACE] = _admit(w, batch, rules, p, at[CANDIDATE])
             at[STAGE] = PROCESS
         if at[STAGE] == PROCESS:
             if at[PLACE] >= 0 and not _process(w, cache, batch, rules, p, at[PLACE]):
@@ -71,7 +83,7 @@ def run(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: n
             if outcome < 0:
                 return ROW_MISSING
             at[REPEAT] += 1
-            if outcome == 0 or (at[REPEAT] >= rules.reprocess and not _loose(w, rules, p)):
+            if outcome == 0 or (at[REPEAT] >= rules.reprocess and not _exceeds_delta_max(w, rules, p)):
                 at[STAGE] = NEW
         at[CANDIDATE] += 1
         at[SEEN] += 1
@@ -84,22 +96,22 @@ def run(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: n
 
 @njit()
 def uncertainty(w: Any, p: int) -> float:  # pragma: no cover
-    """δ of paper 1, equation 10; inf where one side is empty."""
+    """Return δ of paper 1, equation 10; inf while a class is missing."""
     top, bottom = extremes(w.top[p], w.bottom[p])
     return top - bottom if top > -np.inf and bottom < np.inf else np.inf
 
 
 @njit()
-def _loose(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
+def _exceeds_delta_max(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
     return bool(rules.delta_max < np.inf and uncertainty(w, p) > rules.delta_max)
 
 
 @njit()
-def _meet(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no cover
-    """Steps 1-2 of PROCESS: a candidate becomes a member with α = 0. Returns its place, or -1.
+def _admit(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no cover
+    """Make a candidate a member with α = 0 (steps 1-2 of PROCESS). Returns its place, or -1 if it does not enter.
 
-    Candidates that violate with nobody become members too: two of them may violate with each other, and the next one meets
-    those before it. Step 4 of REPROCESS takes out those of no use. Only while S has members of one class alone, few wait.
+    Candidates that do not violate with any member enter too, because two of them may violate with each other. Step 4 of
+    REPROCESS removes those that are of no use. While S has members of one class only, at most `SEEDS` of them enter.
     """
     k, place = batch.row_of[c], batch.known[c]
     if k < 0 or batch.bound[p, c] <= 0.0 or (place >= 0 and w.member[p, place]):
@@ -110,7 +122,7 @@ def _meet(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no 
     excess = gradient - lower if sign > 0 else upper - gradient
     if not np.isinf(excess):
         batch.moved[p, k] = excess - batch.excess[p, batch.chosen[k]]
-    elif _waiting(w, p, sign) >= SEEDS:
+    elif _zeros_of_class(w, p, sign) >= SEEDS:
         return -1
     batch.at[p, ENTERED] += excess > rules.tau or np.isinf(excess)
     if place < 0:
@@ -120,8 +132,8 @@ def _meet(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no 
 
 
 @njit()
-def _waiting(w: Any, p: int, sign: float) -> int:  # pragma: no cover
-    """Count the members with α = 0 of one class: with one class only, a few of them wait for the other."""
+def _zeros_of_class(w: Any, p: int, sign: float) -> int:  # pragma: no cover
+    """Count the members of a class with α = 0."""
     count = 0
     for z in range(w.count[p, 1]):
         count += w.sign[p, w.zeros[p, z]] == sign
@@ -129,8 +141,8 @@ def _waiting(w: Any, p: int, sign: float) -> int:  # pragma: no cover
 
 
 @njit()
-def _search(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) -> None:  # pragma: no cover
-    """Step 5 of PROCESS, step 3 of REPROCESS: the direction search along (i, j), and every block's extremes after it."""
+def _search_direction(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) -> None:  # pragma: no cover
+    """Search along the direction (i, j) (step 5 of PROCESS, step 3 of REPROCESS) and update every block's extremes."""
     curvature = w.diagonal[i] + w.diagonal[j] - 2.0 * kernel_value(cache, batch, i, j)
     step = step_length(w.g[p, i] - w.g[p, j], curvature, w.upper[p, i] - w.alpha[p, i], w.alpha[p, j] - w.lower[p, j])
     before_i, before_j = w.alpha[p, i], w.alpha[p, j]
@@ -170,10 +182,10 @@ def _search(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) -> None:  # 
 
 @njit()
 def _partner_down(w: Any, cache: Any, batch: Any, rules: Any, p: int, i: int) -> int:  # pragma: no cover
-    """Choose j for a given i: the smallest gradient, or the largest gain where `second_order` asks for it."""
+    """Choose j for a given i: the smallest gradient, or with `second_order` the largest gain."""
     if not rules.second_order:
         return lowest(w.bottom[p], w.g[p], w.down[p])
-    best, where = -1.0, -1
+    best, place = -1.0, -1
     for block in range(batch.base // PAGE + 1):
         start, stop = block_ends(batch, block)
         row = row_part(cache, batch, i, block)
@@ -181,16 +193,16 @@ def _partner_down(w: Any, cache: Any, batch: Any, rules: Any, p: int, i: int) ->
             w.g[p][start:stop], w.down[p][start:stop], row, w.diagonal[start:stop], w.g[p, i], w.diagonal[i], rules.tau
         )
         if gain > best:
-            best, where = gain, start + a
-    return where
+            best, place = gain, start + a
+    return place
 
 
 @njit()
 def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> int:  # pragma: no cover
-    """Choose i for a given j."""
+    """Choose i for a given j: the largest gradient, or with `second_order` the largest gain."""
     if not rules.second_order:
         return highest(w.top[p], w.g[p], w.up[p])
-    best, where = -1.0, -1
+    best, place = -1.0, -1
     for block in range(batch.base // PAGE + 1):
         start, stop = block_ends(batch, block)
         row = row_part(cache, batch, j, block)
@@ -198,13 +210,13 @@ def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> i
             w.g[p][start:stop], w.up[p][start:stop], row, w.diagonal[start:stop], w.g[p, j], w.diagonal[j], rules.tau
         )
         if gain > best:
-            best, where = gain, start + a
-    return where
+            best, place = gain, start + a
+    return place
 
 
 @njit()
 def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool:  # pragma: no cover
-    """Steps 3-5 of PROCESS for the candidate that came last, at place k. False if a kernel row is missing."""
+    """Make steps 3-5 of PROCESS for the newest member, at place k. Returns False if a kernel row is missing."""
     if not usable(cache, batch, p, k):
         return False
     if w.sign[p, k] > 0:
@@ -217,13 +229,13 @@ def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool
         return True
     if not usable(cache, batch, p, partner):
         return False
-    _search(w, cache, batch, p, i, j)
+    _search_direction(w, cache, batch, p, i, j)
     return True
 
 
 @njit()
 def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: no cover
-    """REPROCESS: 1 if it made a step, 0 if there was no violating pair, -1 if a kernel row is missing."""
+    """Make a REPROCESS step. Returns 1 if it was made, 0 if there is no violating pair, -1 if a kernel row is missing."""
     i = highest(w.top[p], w.g[p], w.up[p])
     j = lowest(w.bottom[p], w.g[p], w.down[p])
     if i < 0 or j < 0 or w.g[p, i] - w.g[p, j] <= rules.tau:
@@ -234,14 +246,14 @@ def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pr
         j = _partner_down(w, cache, batch, rules, p, i)
     if not usable(cache, batch, p, j):
         return -1
-    _search(w, cache, batch, p, i, j)
+    _search_direction(w, cache, batch, p, i, j)
     _evict_blatant(w, p)
     return 1
 
 
 @njit()
 def _evict_blatant(w: Any, p: int) -> None:  # pragma: no cover
-    """Step 4 of REPROCESS: members with α = 0 that no pair can violate with leave S."""
+    """Evict the members with α = 0 that cannot be part of any violating pair (step 4 of REPROCESS)."""
     tops, bottoms, zeros, g, up, down, sign = w.top[p], w.bottom[p], w.zeros[p], w.g[p], w.up[p], w.down[p], w.sign[p]
     top, bottom = extremes(tops, bottoms)
     z = 0

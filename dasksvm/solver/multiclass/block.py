@@ -1,8 +1,8 @@
-"""S2DO on the problem restricted to some patterns, with their kernel matrix at hand (paper 5, algorithm 3, section 5.2.1).
+"""S2DO on the problem restricted to some patterns, given their kernel matrix (paper 5, algorithm 3, section 5.2.1).
 
-A step changes the scores of four classes at most, so that each pattern's extremes are kept from step to step. The partner of a
-variable (i, p) is chosen among those of class p and of i's own class, and each pattern's extremes: M is the same for all other
-classes of a pattern, and so is the gain but for the gradient.
+A step changes the scores of at most four classes, so that the extremes of each pattern are updated from step to step. The partner
+of a variable (i, p) is chosen among the variables of class p, those of i's own class, and the extremes of each pattern: for the
+other classes of a pattern M is the same, so that their gains differ only by the gradient and an extreme has the largest.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from dasksvm.solver.multiclass.structure import coupling, nu
 
 
 class Problem(NamedTuple):
-    """The problem of B patterns of d classes: see `solve_block`; `load` of shape (B,) as in `moves.load_of`."""
+    """The problem of B patterns of d classes; see `solve_block`. `load`, of shape (B,), is that of `moves.load_of`."""
 
     kernel: Any
     diagonal: Any
@@ -30,9 +30,11 @@ class Problem(NamedTuple):
 
 
 class Peaks(NamedTuple):
-    """Of each pattern the class with the largest score that may rise, and the smallest that may fall (-1: none), shape (B,).
+    """The extreme scores of each pattern, shape (B,).
 
-    Not of its own class, whose variable `total` machines have; `top` and `bottom` are those scores (-inf, inf).
+    `rise` is the class with the largest score among those whose α may rise, `fall` the one with the smallest score among those
+    whose α may fall (-1: none); `top` and `bottom` are their scores (-inf and inf if there is none). The pattern's own class,
+    which has a variable in `total` machines only, is not included.
     """
 
     rise: Any
@@ -53,7 +55,7 @@ def solve_block(
     target: float,
     limit: int,
 ) -> int:  # pragma: no cover
-    """Make steps in two variables until no `violation` is larger than `target`; α, score and mean are changed in place.
+    """Make steps in two variables until no `violation` is larger than `target`; α, score and mean are updated in place.
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ def solve_block(
     bound : ndarray of float64, shape (B,)
     target : float
     limit : int
-        Steps at most.
+        Largest number of steps.
 
     Returns
     -------
@@ -78,12 +80,12 @@ def solve_block(
         load[a] = load_of(machine, alpha, bound, a)
     b = Problem(kernel, np.diag(kernel).astype(np.float64), alpha, score, mean, label, bound, load)
     peaks = Peaks(np.empty(size, np.int64), np.empty(size), np.empty(size, np.int64), np.empty(size))
-    _renew(machine, b, peaks, np.ones(size, np.bool_))
+    _recompute_extremes(machine, b, peaks, np.ones(size, np.bool_))
     base, top, bottom = np.empty(size), np.empty(size), np.empty(size)
     single, pair, gained = np.empty(size), np.empty(size), np.empty(size, np.float32)
     for step in range(limit):
         bases(machine, score, mean, label, 0, base)
-        _gradients(machine, b, peaks, base, top, bottom)
+        _extreme_gradients(machine, b, peaks, base, top, bottom)
         most = singles(machine.shared, top, bottom, load, bound, single)
         along, loose = 0.0, 0.0
         if machine.shared:
@@ -97,7 +99,8 @@ def solve_block(
             p, j, q = found.rise, i, found.fall
         else:
             _, p = steepest(found, machine.shared and load[i] >= bound[i])
-            # Two ways to a gradient differ by rounding: at a target of 0 nothing may be left.
+            # `most` and `found` compute the same gradients in two ways, which differ by rounding: with a target of 0 there may
+            # be no variable left.
             if p < 0:
                 return step
             j, q = _partner(machine, b, peaks, base, top, bottom, i, p, gained)
@@ -106,8 +109,8 @@ def solve_block(
 
 
 @njit()
-def _renew(machine: Any, b: Any, peaks: Any, stale: Any) -> None:  # pragma: no cover
-    """Look for the extremes of the patterns that are marked; ties go to the lowest class."""
+def _recompute_extremes(machine: Any, b: Any, peaks: Any, stale: Any) -> None:  # pragma: no cover
+    """Recompute the extremes of the patterns marked as stale; ties go to the lowest class."""
     alpha, score, label, bound = b.alpha, b.score, b.label, b.bound
     rises, tops, falls, bottoms = peaks.rise, peaks.top, peaks.fall, peaks.bottom
     shared, classes = machine.shared, machine.classes
@@ -125,8 +128,8 @@ def _renew(machine: Any, b: Any, peaks: Any, stale: Any) -> None:  # pragma: no 
 
 
 @njit()
-def _refresh(machine: Any, b: Any, peaks: Any, c: int, stale: Any) -> None:  # pragma: no cover
-    """Take in that the scores of a class moved; mark the patterns whose extreme it was and is no more."""
+def _update_extremes(machine: Any, b: Any, peaks: Any, c: int, stale: Any) -> None:  # pragma: no cover
+    """Update the extremes after the scores of a class have changed; mark the patterns whose extremes must be recomputed."""
     alpha, score, label, bound = b.alpha, b.score, b.label, b.bound
     rises, tops, falls, bottoms = peaks.rise, peaks.top, peaks.fall, peaks.bottom
     shared = machine.shared
@@ -150,8 +153,11 @@ def _refresh(machine: Any, b: Any, peaks: Any, c: int, stale: Any) -> None:  # p
 
 
 @njit()
-def _gradients(machine: Any, b: Any, peaks: Any, base: Any, top: Any, bottom: Any) -> None:  # pragma: no cover
-    """Write the largest gradient that may rise and the smallest that may fall of each pattern, its own class among them."""
+def _extreme_gradients(machine: Any, b: Any, peaks: Any, base: Any, top: Any, bottom: Any) -> None:  # pragma: no cover
+    """Write the extreme gradients of each pattern, including its own class.
+
+    These are the largest gradient of a variable that may rise and the smallest of one that may fall.
+    """
     slope, tops, bottoms = 0.5 if machine.relative else 1.0, peaks.top, peaks.bottom
     for a in range(len(base)):
         top[a] = base[a] + slope * tops[a]
@@ -169,9 +175,9 @@ def _gradients(machine: Any, b: Any, peaks: Any, base: Any, top: Any, bottom: An
 def _partner(
     machine: Any, b: Any, peaks: Any, base: Any, top: Any, bottom: Any, i: int, p: int, out: Any
 ) -> Any:  # pragma: no cover
-    """Choose the variable that adds most to the gain of (i, p); its pattern and class, or i and -1 where none adds anything.
+    """Choose the variable that adds most to the gain of (i, p). Returns its pattern and class, or i and -1 if none adds to it.
 
-    `top` and `bottom`, the gradients of the extremes, are written over.
+    `top` and `bottom`, the gradients of the extremes, are overwritten.
     """
     y, row, limit = b.label[i], b.kernel[i], np.empty(len(base))
     first = First(
@@ -190,8 +196,8 @@ def _partner(
             top[a] = top[a] if (top[a] > 0.0) & (limit[a] > 0.0) else 0.0
             bottom[a] = min(bottom[a], 0.0)
         for rising in (True, False):
-            of, who = (top, peaks.rise) if rising else (bottom, peaks.fall)
-            most, a, c = best_extreme(machine, first, i, of, who, b.label, row, b.diagonal, out)
+            of, extreme_classes = (top, peaks.rise) if rising else (bottom, peaks.fall)
+            most, a, c = best_extreme(machine, first, i, of, extreme_classes, b.label, row, b.diagonal, out)
             if most > best:
                 best, j, q = most, a, c
     return (j, q) if q >= 0 else (i, -1)
@@ -199,7 +205,7 @@ def _partner(
 
 @njit()
 def _step(machine: Any, b: Any, peaks: Any, i: int, p: int, j: int, q: int) -> None:  # pragma: no cover
-    """Solve the problem of two variables, or of (i, p) alone where q < 0, and move scores and extremes."""
+    """Solve the problem in two variables, or in (i, p) alone if q < 0, and update scores and extremes."""
     g_i = gradient(machine, b.score, b.mean, b.label, i, p)
     g_j = gradient(machine, b.score, b.mean, b.label, j, q) if q >= 0 else 0.0
     k_ij = np.float64(b.kernel[i, j])
@@ -213,5 +219,5 @@ def _step(machine: Any, b: Any, peaks: Any, i: int, p: int, j: int, q: int) -> N
     stale[i] = stale[j] = True
     for m in range(machine.classes):
         if nu(machine, y, p, m) * mu_i != 0.0 or nu(machine, z, c, m) * mu_j != 0.0:
-            _refresh(machine, b, peaks, m, stale)
-    _renew(machine, b, peaks, stale)
+            _update_extremes(machine, b, peaks, m, stale)
+    _recompute_extremes(machine, b, peaks, stale)

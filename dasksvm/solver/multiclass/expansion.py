@@ -1,4 +1,4 @@
-"""The expansion of a multi-class machine: its patterns, with α and a score for each class."""
+"""The expansion of a multi-class machine: patterns with an α and a score for each class."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ Values = NDArray[np.float64]
 
 
 class Patterns(Expansion):
-    """The members of a machine's expansion and all that is kept about them.
+    """The members of a machine's expansion with their working arrays, features and cached kernel rows.
 
     Parameters
     ----------
@@ -42,31 +42,31 @@ class Patterns(Expansion):
         return freed
 
     def labels(self) -> Ints:
-        """Class of each place."""
+        """Return the class of each place."""
         labels: Ints = self.working.label[: self.places]
         return labels
 
     def alpha(self) -> Values:
-        """α of each place, shape (d, V)."""
+        """Return α of each place, shape (d, V)."""
         alpha: Values = self.working.alpha[:, : self.places]
         return alpha
 
     def weights(self) -> Values:
-        """The coefficients that make the scores, before the projection, shape (d, V)."""
+        """Return the coefficients of the scores, which are those before the projection, shape (d, V)."""
         return coefficients(self.machine._replace(zero_sum=False), self.alpha(), self.labels())
 
     def judge(self, result: CandidateBatch, at: Ints, found: Values) -> tuple[Values, Values]:
-        """How far the examples `at` of a batch violate, shape (1, n), and what is kept of them: their scores."""
+        """Return how far the examples `at` of a batch violate, shape (1, n), and the state to store for them: their scores."""
         margins = found - found.mean(axis=0) if self.machine.zero_sum else found
         return gradients(self.machine, margins, result.codes[at]).max(axis=0)[None], found
 
     def holds(self, known: Ints) -> NDArray[np.bool_]:
-        """Tell of places, -1 for none, whether they are members', shape (1, n)."""
+        """Return whether each place is a member, shape (1, n); a place of -1 is none."""
         held: NDArray[np.bool_] = (known >= 0) & self.working.member[known]
         return held[None]
 
     def seat(self, base: int, state: Values) -> None:
-        """Write the scores of candidates into their seats, where nothing may move before they are members."""
+        """Store the scores of candidates in their seats; with a bound of 0 they cannot move before they are members."""
         w, seats = self.working, slice(base, base + state.shape[1])
         w.score[:, seats] = state
         w.mean[seats] = state.mean(axis=0) if self.machine.zero_sum else 0.0
@@ -74,7 +74,7 @@ class Patterns(Expansion):
         w.bound[seats] = w.load[seats] = 0.0
 
     def settle(self, base: int, count: int) -> tuple[Ints, Ints]:
-        """Give places to the members in the first seats; return who they are, and their places."""
+        """Move the members in the first `count` seats to places; return their seat numbers and their places."""
         seats, places = settle(self.working, base, count)
         return seats, places
 
@@ -95,7 +95,7 @@ class Patterns(Expansion):
         )
 
     def replace(self, alpha: Values, score: Values) -> None:
-        """Replace α and the scores; patterns that this leaves without α leave."""
+        """Replace α and the scores; patterns whose α are now all 0 are evicted."""
         w, places = self.working, slice(0, self.places)
         w.alpha[:, places], w.score[:, places] = alpha, score
         w.mean[places] = score.mean(axis=0) if self.machine.zero_sum else 0.0
@@ -105,7 +105,7 @@ class Patterns(Expansion):
         self.vacate()
 
     def exact_scores(self, alpha: Values) -> Values:
-        """The scores of each place, before the projection, in float64, for given α; 0 where no member is."""
+        """Compute the scores of each place, before the projection, in float64, for given α; 0 at places without a member."""
         live = np.flatnonzero(self.working.member[: self.places])
         beta = coefficients(self.machine._replace(zero_sum=False), alpha, self.labels())[:, live]
         score = np.zeros(alpha.shape)
@@ -113,7 +113,7 @@ class Patterns(Expansion):
         return score
 
     def check(self, tolerance: float) -> None:
-        """Raise AssertionError unless box, scores, lists and cached rows are what they must be."""
+        """Raise AssertionError unless box, scores, lists and cached rows are consistent."""
         w, places = self.working, self.places
         live = np.flatnonzero(w.member[:places])
         alpha, out = w.alpha[:, :places], ~w.member[:places]

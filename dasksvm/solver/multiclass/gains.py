@@ -1,4 +1,4 @@
-"""The gain of each variable as the partner of a given one, for a run of patterns (paper 5, algorithm 4)."""
+"""The gain of each variable as the partner of a given one, for a range of patterns (paper 5, algorithm 4)."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from dasksvm.solver.multiclass.scan import where
 from dasksvm.solver.multiclass.structure import coupling
 from dasksvm.solver.state.direction_search import LEAST_CURVATURE
 
-# Below it a determinant in float32, relative to Q_ii Q_jj, is rounding.
+# A determinant in float32, relative to Q_ii Q_jj, that is smaller than this counts as rounding.
 FLAT32 = np.float32(1e-6)
 
 
@@ -23,8 +23,8 @@ class First(NamedTuple):
 
 
 @njit(inline=True, fastmath={"contract"})
-def _added(g: float, q_ij: Any, q_jj: Any, per_unit: Any, share: Any) -> Any:  # pragma: no cover
-    """Give what a variable adds to the gain of the first, twice, in float32."""
+def _added_gain(g: float, q_ij: Any, q_jj: Any, per_unit: Any, share: Any) -> Any:  # pragma: no cover
+    """Compute twice the gain that a variable adds to that of the first one, in float32."""
     least, floor = np.float32(LEAST_CURVATURE), FLAT32 * q_jj
     rest = np.float32(g) - per_unit * q_ij
     curvature = q_jj - share * q_ij * q_ij
@@ -50,12 +50,13 @@ def best_partner(
     lane: int,
     out: Any,
 ) -> Any:  # pragma: no cover
-    """Find the variable of some classes in the run from `start` that adds most to the gain of the first, which is in `lane`.
+    """Find the variable that adds most to the gain of the first one, among some classes of the patterns from `start` on.
 
-    The gain is that of `pairs.gain`, in float32, without the first one's own part, which is the same for all, and without
-    the factor ½; only variables that may move along their own gradient count. `base` and `limit` (see `scan.bases` and
-    `scan.limits`) are the run's. Returns the gain, the lane and the class; 0, -1 and -1 where none adds anything. Ties go to
-    the first class, then to the lowest place.
+    The gain is that of `pairs.gain` in float32, without the part of the first variable, which is the same for all, and without
+    the factor ½. Only variables that can move along their own gradient are considered. A *lane* is a position within the range
+    of patterns; `lane` is that of the first variable, and `base` and `limit` (see `scan.bases` and `scan.limits`) cover the
+    range. Returns the gain, the lane and the class, or 0, -1 and -1 if no variable adds to the gain. Ties go to the first class,
+    then to the lowest place.
     """
     count, total, slope = len(base), machine.total, 0.5 if machine.relative else 1.0
     zero = np.float32(0.0)
@@ -70,22 +71,22 @@ def best_partner(
         coefficients, scores = alpha[c][start : start + count], score[c][start : start + count]
         skip = lane if c == p else -1
         other = (c + 1) % machine.classes
-        # M, where the label is neither y nor p; a label that is adds ¼ to it or takes it away.
-        stranger = 0.25 * ((p == c) - (y == c)) if machine.relative else coupling(machine, y, p, other, c)
-        apart = np.float32(stranger)
+        # M for patterns whose label is neither y nor p. For relative margins ¼ is added if the label is y, subtracted if it is p.
+        unrelated = 0.25 * ((p == c) - (y == c)) if machine.relative else coupling(machine, y, p, other, c)
+        apart = np.float32(unrelated)
         others, own = np.float32(coupling(machine, other, c, other, c)), np.float32(coupling(machine, c, c, c, c))
         most = np.int32(0)
         for a in range(count):
             g = base[a] + slope * scores[a]
-            mine = labels[a] == c
+            own_class = labels[a] == c
             held = coefficients[a] > 0.0
-            g = 2.0 - g if mine else g
+            g = 2.0 - g if own_class else g
             able = ((g > 0.0) & (coefficients[a] < limit[a])) | ((g < 0.0) & held)
-            able = able & (total | (not mine)) & (held | (not supports)) & (a != skip)
+            able = able & (total | (not own_class)) & (held | (not supports)) & (a != skip)
             m = apart + (link if labels[a] == y else zero) - (link if labels[a] == p else zero)
-            q_ij = (-m if mine else m) * np.float32(row[a])
-            q_jj = (own if mine else others) * np.float32(self_kernel[a])
-            gain = _added(g, q_ij, q_jj, per_unit, share) if able else zero
+            q_ij = (-m if own_class else m) * np.float32(row[a])
+            q_jj = (own if own_class else others) * np.float32(self_kernel[a])
+            gain = _added_gain(g, q_ij, q_jj, per_unit, share) if able else zero
             out[a] = gain
             most = max(most, np.float32(gain).view(np.int32))
         largest = np.int32(most).view(np.float32)
@@ -106,9 +107,9 @@ def best_extreme(
     diagonal: Any,
     out: Any,
 ) -> Any:  # pragma: no cover
-    """As `best_partner`, among one variable of each pattern: its class, not the pattern's own, and its gradient are given.
+    """Do the same as `best_partner` for one variable per pattern, whose class (not the pattern's own) and gradient are given.
 
-    A gradient along which nothing may move is 0.
+    The gradient of a variable that cannot move along it is given as 0.
     """
     zero = np.float32(0.0)
     curved = first.curvature > LEAST_CURVATURE
@@ -117,7 +118,7 @@ def best_extreme(
     y, p = first.label, first.c
     relative = machine.relative
     link = np.float32(0.25 if relative else 1.0)
-    # Where neither label nor class is the first one's.
+    # M for variables that share neither label nor class with the first one.
     apart = np.float32(0.0 if relative or not machine.zero_sum else -1.0 / machine.classes)
     own = np.float32(0.5 if relative else 1.0 + apart)
     most = np.int32(0)
@@ -129,7 +130,7 @@ def best_extreme(
         )
         q_ij, q_jj = m * np.float32(row[a]), own * np.float32(diagonal[a])
         able = (g != 0.0) & ((a != lane) | (c != p))
-        gain = _added(g, q_ij, q_jj, per_unit, share) if able else zero
+        gain = _added_gain(g, q_ij, q_jj, per_unit, share) if able else zero
         out[a] = gain
         most = max(most, np.float32(gain).view(np.int32))
     best = np.int32(most).view(np.float32)

@@ -1,4 +1,4 @@
-"""The learner of a multi-class machine: the same batches, look-ahead and passes, other steps (paper 5, chapters 4 and 5)."""
+"""The learner of a multi-class machine, with the steps of paper 5 (chapters 4 and 5) instead of those of LASVM."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,17 +10,19 @@ from dasksvm.solver.engine.finisher import outcome_of
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess
+from dasksvm.solver.generator import seeded
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.multiclass.expansion import Patterns
 from dasksvm.solver.multiclass.finishing import Blocks
 from dasksvm.solver.multiclass.online import Rules, Schedule, process
-from dasksvm.solver.multiclass.schedule import initial_gains, seeded
+from dasksvm.solver.multiclass.schedule import initial_gains
 from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.state.batch import Batch
 from dasksvm.solver.state.expansion import Expansion
 
-# Patterns that the batch solver takes in before it solves, and how far before it takes in more.
+# The batch solver solves its problem each time LEAST_HELD or more new patterns have entered, and only down to a violation of
+# COARSE while there are more patterns to come.
 LEAST_HELD, COARSE = 4096, 0.3
 
 
@@ -56,7 +58,7 @@ class MachineLearner(Learner):
         self.machine, self.rules = settings.machine, settings.rules
         super().__init__(settings)
         self.extremes = np.zeros((self.machine.classes, 2))
-        # The largest violation outside S that the last look has found.
+        # The largest violation outside S in the last pass over the data.
         self.outside = np.zeros(1)
         self.schedule = Schedule(
             initial_gains(self.rules.steps), seeded(settings.seed), np.zeros(1, np.int64), np.full(1, -1.0)

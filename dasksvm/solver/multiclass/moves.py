@@ -1,4 +1,4 @@
-"""What a step changes: α and the load of its patterns, and the scores of all (paper 5, section 5.2.2)."""
+"""The changes that a step makes: α and the load of its patterns, and the scores of all patterns (paper 5, section 5.2.2)."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from dasksvm.solver.state.direction_search import snapped
 
 @njit()
 def load_of(machine: Any, alpha: Any, bound: Any, place: int) -> float:  # pragma: no cover
-    """Add up a pattern's α; a shared slack that is used up but for rounding is used up."""
+    """Compute Σ_c α of a pattern. With a shared slack, a sum within rounding of the bound is set to the bound."""
     total = 0.0
     for m in range(machine.classes):
         total += alpha[m, place]
@@ -21,7 +21,7 @@ def load_of(machine: Any, alpha: Any, bound: Any, place: int) -> float:  # pragm
 
 @njit()
 def loads(machine: Any, alpha: Any, bound: Any) -> Any:  # pragma: no cover
-    """Add up the α of each pattern; see `load_of`."""
+    """Compute Σ_c α of each pattern; see `load_of`."""
     out = np.empty(len(bound))
     for place in range(len(bound)):
         out[place] = load_of(machine, alpha, bound, place)
@@ -32,7 +32,7 @@ def loads(machine: Any, alpha: Any, bound: Any) -> Any:  # pragma: no cover
 def set_alpha(
     machine: Any, alpha: Any, load: Any, bound: Any, place: int, c: int, value: float
 ) -> float:  # pragma: no cover
-    """Write a coefficient, snapped to its bounds, and the pattern's load; return by how much it moved."""
+    """Write a coefficient, snapped to its bounds, and the pattern's load; return the change of the coefficient."""
     before = alpha[c, place]
     alpha[c, place] = snapped(value, 0.0, bound[place])
     load[place] = load_of(machine, alpha, bound, place)
@@ -56,9 +56,9 @@ def move_pair(
     k_jj: float,
     k_ij: float,
 ) -> Any:  # pragma: no cover
-    """Solve the problem of the variables (i, p) and (j, q), or of (i, p) alone where q < 0 (section 5.2.2).
+    """Solve the problem in the variables (i, p) and (j, q), or in (i, p) alone if q < 0 (paper 5, section 5.2.2).
 
-    Writes α and load; returns μ_i, μ_j and the dual increase.
+    Writes α and load; returns the steps μ_i and μ_j and the increase of the dual.
     """
     y = label[i]
     q_ii = coupling(machine, y, p, y, p) * k_ii
@@ -99,7 +99,7 @@ def shift(
     i: Any,
     j: Any,
 ) -> int:  # pragma: no cover
-    """Move the scores of a run of patterns by steps (label, class, μ) of two patterns; return the values touched."""
+    """Update the scores of a range of patterns for steps (label, class, μ) of two patterns; return the number of updates."""
     touched = 0
     sum_i, sum_j = 0.0, 0.0
     for m in range(machine.classes):

@@ -1,14 +1,15 @@
 """The online iterations of a machine over the candidates of a batch (paper 5, algorithm 7).
 
-Each new pattern gets a step of its own (TWO_NEWS), then the schedule draws what follows: steps among the patterns that are
-there, as many in a row as there are classes, until it draws the next pattern. A pattern all of whose α are 0 leaves. LaRank
-runs in the same way, with its own three steps.
+A step (TWO_NEWS) is made for each new pattern. Then the schedule draws the next kind of step: as many steps among the members as
+there are classes, of the kind drawn, until it draws TWO_NEWS and the next pattern is processed. A pattern whose α are all 0 is
+evicted. LaRank is run in the same way, with its own three kinds of steps.
 """
 
 from typing import Any, NamedTuple
 
+from dasksvm.solver.generator import draw
 from dasksvm.solver.jit import njit
-from dasksvm.solver.multiclass.schedule import draw, multiplier, next_adaptive, next_fixed, record
+from dasksvm.solver.multiclass.schedule import multiplier, next_adaptive, next_fixed, record
 from dasksvm.solver.multiclass.steps import (
     ALONE,
     PROCESS_NEW,
@@ -40,16 +41,30 @@ from dasksvm.solver.state.batch import (
 )
 from dasksvm.solver.state.expansion import Expansion
 
-NEW, OLD = 0, 1
-# What a kernel value costs in values touched, a multiply-add counting a quarter: for each feature and class, and beside them.
-# Cheaper ones would leave the dual of a pass behind the paper's, whose kernel values were dear.
+NEW, MEMBERS = 0, 1
+# The cost of a kernel value in units of one value read or written, where a multiply-add counts a quarter: for each feature and
+# class, and a constant part. Kernel values were expensive in the paper's implementation; with a lower cost the schedule makes
+# fewer steps among members, and the dual after one pass stays below the paper's.
 FEATURE_WORK, VALUE_WORK = 0.25, 8.0
 
 
 class Rules(NamedTuple):
-    """What the user set: ε, the steps, how they are chosen and scheduled, and what a kernel value costs (values touched).
+    """The parameters of the solver.
 
-    `steps` counts the kinds of steps: 3, 4 with ONE_OLD_ONE_NEW, or 1 where patterns are taken in and solved for later.
+    Attributes
+    ----------
+    tau : float
+        ε: steps along smaller derivatives are not made.
+    steps : int
+        Number of kinds of steps: 3, 4 with ONE_OLD_ONE_NEW, or 1 if patterns only enter, to be solved for later.
+    strategy : int
+        How the variables of a step are chosen, see `steps.first_variable`.
+    larank : bool
+        Whether the steps are those of LaRank.
+    adaptive : bool
+        Whether the schedule is adaptive, not fixed.
+    work : float
+        The cost of a kernel value, as a number of values read or written.
     """
 
     tau: float
@@ -61,7 +76,18 @@ class Rules(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Where the schedule stands: gains (kinds,), random numbers (1,), the kind at hand (1,), the number drawn for it (1,)."""
+    """The state of the schedule.
+
+    Attributes
+    ----------
+    gains : ndarray of float64, shape (kinds,)
+    random : ndarray of uint64, shape (1,)
+        State of the random number generator.
+    kind : ndarray of int64, shape (1,)
+        Kind of the current step.
+    number : ndarray of float64, shape (1,)
+        Random number of the current step; -1 before it is drawn.
+    """
 
     gains: Any
     random: Any
@@ -77,28 +103,28 @@ def process(expansion: Expansion, batch: Batch, machine: Machine, rules: Rules, 
 
 @njit()
 def run(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any) -> int:  # pragma: no cover
-    """Process a batch, or what is left of it. Returns DONE or ROW_MISSING (at[0, MISSING] says whose)."""
+    """Process a batch, or the rest of it. Returns DONE, or ROW_MISSING with the place in at[0, MISSING]."""
     at = batch.at[0]
     while at[CANDIDATE] < len(batch.row_of):
         if at[STAGE] == NEW:
-            _new(w, cache, batch, machine, rules, schedule, at[CANDIDATE])
+            _process_new(w, cache, batch, machine, rules, schedule, at[CANDIDATE])
             at[SEEN] += 1
-            at[STAGE], at[REPEAT] = OLD, 0
-            schedule.kind[0] = _next(rules, schedule)
+            at[STAGE], at[REPEAT] = MEMBERS, 0
+            schedule.kind[0] = _next_kind(rules, schedule)
         while schedule.kind[0] != TWO_NEWS:
-            if not _old(w, cache, batch, machine, rules, schedule):
+            if not _step_among_members(w, cache, batch, machine, rules, schedule):
                 return ROW_MISSING
             schedule.number[0] = -1.0
             at[REPEAT] += 1
             if at[REPEAT] >= multiplier(schedule.kind[0], machine.classes):
-                schedule.kind[0], at[REPEAT] = _next(rules, schedule), 0
+                schedule.kind[0], at[REPEAT] = _next_kind(rules, schedule), 0
         at[CANDIDATE] += 1
         at[STAGE] = NEW
     return DONE
 
 
 @njit()
-def _next(rules: Any, schedule: Any) -> int:  # pragma: no cover
+def _next_kind(rules: Any, schedule: Any) -> int:  # pragma: no cover
     if rules.steps == 1:
         return TWO_NEWS
     if rules.adaptive:
@@ -107,8 +133,13 @@ def _next(rules: Any, schedule: Any) -> int:  # pragma: no cover
 
 
 @njit()
-def _new(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any, c: int) -> None:  # pragma: no cover
-    """Take a pattern in, if it violates, and make its first step; the cost of its kernel row counts either way."""
+def _process_new(
+    w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any, c: int
+) -> None:  # pragma: no cover
+    """Make the first step of a new pattern, which enters if it then has an α > 0.
+
+    The cost of its kernel row is counted even if it does not enter.
+    """
     at, k = batch.at[0], batch.row_of[c]
     at[PLACE] = -1
     raised, touched = 0.0, int(rules.work * w.count[0])
@@ -139,8 +170,10 @@ def _new(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any
 
 
 @njit()
-def _old(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any) -> bool:  # pragma: no cover
-    """Make a step among the patterns that are there. False if a kernel row is missing."""
+def _step_among_members(
+    w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any
+) -> bool:  # pragma: no cover
+    """Make a step among the members. Returns False if a kernel row is missing."""
     kind, strategy = schedule.kind[0], rules.strategy
     if schedule.number[0] < 0.0:
         schedule.number[0] = draw(schedule.random)
@@ -153,7 +186,7 @@ def _old(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any
             if not usable(cache, batch, 0, choice.place):
                 return False
             raised, moved = apply_line(w, cache, batch, machine, choice.place, choice.first, choice.second)
-            _after(w, batch, choice.place)
+            _evict_if_zero(w, batch, choice.place)
             batch.at[0, STEPS] += 1
             touched += moved
     else:
@@ -169,9 +202,9 @@ def _old(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any
                 if q != ALONE and not usable(cache, batch, 0, j):
                     return False
             raised, moved = apply_pair(w, cache, batch, machine, i, p, j, q)
-            _after(w, batch, i)
+            _evict_if_zero(w, batch, i)
             if q != ALONE and j != i:
-                _after(w, batch, j)
+                _evict_if_zero(w, batch, j)
             batch.at[0, STEPS] += 1
             touched += moved
     record(schedule.gains, kind, raised, touched)
@@ -179,8 +212,8 @@ def _old(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any
 
 
 @njit()
-def _after(w: Any, batch: Any, place: int) -> None:  # pragma: no cover
-    """After a step: a pattern all of whose α are 0 leaves."""
+def _evict_if_zero(w: Any, batch: Any, place: int) -> None:  # pragma: no cover
+    """Evict a pattern if its α are all 0 after a step."""
     if w.load[place] == 0.0:
         evict(w, place)
         if batch.at[0, PLACE] == place:

@@ -1,7 +1,7 @@
-"""Problems of one and two variables: gain and solution (paper 5: algorithms 4, 5 and 11).
+"""Problems in one and two variables: gain and solution (paper 5, algorithms 4, 5 and 11).
 
-Everything is said of the step μ. det Q = 0 means det Q ≤ 1e-12 Q_ii Q_jj; curvatures below 1e-12, negative ones too, count
-as 1e-12. Where Q is not positive semi-definite the step found may not be the best, but it is no worse than that of i alone.
+The unknown is always the step μ. det Q = 0 means det Q ≤ 1e-12 Q_ii Q_jj; curvatures below 1e-12, including negative ones, are
+replaced by 1e-12. If Q is not positive semi-definite, the step may not be optimal, but it is at least as good as that of i alone.
 """
 
 from typing import Any
@@ -14,12 +14,12 @@ FLAT = 1e-12
 
 @njit()
 def gain(g_i: float, g_j: float, q_ii: float, q_ij: float, q_jj: float) -> float:  # pragma: no cover
-    """Compute the gain of an unconstrained step in two variables (algorithm 4).
+    """Compute the gain of an unconstrained step in two variables (paper 5, algorithm 4).
 
-    It is written as the gain of i alone and what j adds to it, g_i²/2Q_ii + (g_j - g_i Q_ij/Q_ii)²/2(Q_jj - Q_ij²/Q_ii),
-    which equals the paper's formula where det Q > 0, and g_i²/2Q_ii where det Q = 0 and the gradient is consistent. Where the
-    paper says ∞, a least curvature takes the place of 0: such gains are finite, larger than all others of the same scale, and
-    the steeper direction is preferred.
+    It is the gain of i alone plus what j adds to it, g_i²/2Q_ii + (g_j - g_i Q_ij/Q_ii)²/2(Q_jj - Q_ij²/Q_ii). This equals the
+    paper's formula if det Q > 0, and g_i²/2Q_ii if det Q = 0 and the gradient is consistent. Where the paper's gain is ∞, the
+    curvature 0 is replaced by a smallest one, so that the gain is finite but larger than all others of the same scale, and the
+    steeper of two such directions is preferred.
     """
     if q_ii > LEAST_CURVATURE:
         ratio = q_ij / q_ii
@@ -40,13 +40,13 @@ def solve_one(g: float, q: float, low: float, high: float) -> float:  # pragma: 
 def increase(
     g_i: float, g_j: float, q_ii: float, q_ij: float, q_jj: float, mu_i: float, mu_j: float
 ) -> float:  # pragma: no cover
-    """Compute by how much a step raises the dual."""
+    """Compute the increase of the dual by a step."""
     return g_i * mu_i + g_j * mu_j - 0.5 * (q_ii * mu_i * mu_i + q_jj * mu_j * mu_j) - q_ij * mu_i * mu_j
 
 
 @njit()
-def _inner(g_i: float, g_j: float, q_ii: float, q_ij: float, q_jj: float) -> Any:  # pragma: no cover
-    """Give the unconstrained optimum; False where there is none, or not only one."""
+def _unconstrained_optimum(g_i: float, g_j: float, q_ii: float, q_ij: float, q_jj: float) -> Any:  # pragma: no cover
+    """Return whether the unconstrained optimum is unique, and the optimum."""
     det = q_ii * q_jj - q_ij * q_ij
     if q_ii <= 0.0 or det <= FLAT * q_ii * q_jj:
         return False, 0.0, 0.0
@@ -65,10 +65,10 @@ def solve_box(
     low_j: float,
     high_j: float,
 ) -> Any:  # pragma: no cover
-    """Solve the problem in two variables over a box of steps, low ≤ 0 ≤ high (algorithm 5); return μ_i, μ_j."""
+    """Solve the problem in two variables over a box of steps, low ≤ 0 ≤ high (paper 5, algorithm 5); return μ_i, μ_j."""
     if q_ij == 0.0:
         return solve_one(g_i, q_ii, low_i, high_i), solve_one(g_j, q_jj, low_j, high_j)
-    inner, mu_i, mu_j = _inner(g_i, g_j, q_ii, q_ij, q_jj)
+    inner, mu_i, mu_j = _unconstrained_optimum(g_i, g_j, q_ii, q_ij, q_jj)
     if inner and low_i <= mu_i <= high_i and low_j <= mu_j <= high_j:
         return mu_i, mu_j
     best_i, best_j = solve_one(g_i, q_ii, low_i, high_i), 0.0
@@ -90,9 +90,12 @@ def solve_box(
 def solve_simplex(
     g_i: float, g_j: float, q_ii: float, q_ij: float, q_jj: float, alpha_i: float, alpha_j: float, upper: float
 ) -> Any:  # pragma: no cover
-    """Solve it for two variables that share a slack (algorithm 11): both stay ≥ 0, their sum ≤ upper; return μ_i, μ_j."""
+    """Solve the problem in two variables that share a slack (paper 5, algorithm 11); return μ_i, μ_j.
+
+    Both coefficients stay ≥ 0 and their sum stays ≤ `upper`.
+    """
     room = upper - alpha_i - alpha_j
-    inner, mu_i, mu_j = _inner(g_i, g_j, q_ii, q_ij, q_jj)
+    inner, mu_i, mu_j = _unconstrained_optimum(g_i, g_j, q_ii, q_ij, q_jj)
     if inner and mu_i >= -alpha_i and mu_j >= -alpha_j and mu_i + mu_j <= room:
         return mu_i, mu_j
     best_i, best_j = solve_one(g_i, q_ii, -alpha_i, max(room, 0.0)), 0.0

@@ -1,8 +1,7 @@
-"""Looks at all variables of a run of patterns, class by class: loops that LLVM vectorises.
+"""Scans of all variables of a range of patterns, class by class, in loops that LLVM vectorises.
 
-Scores are those before the projection of `zero_sum`: f_m = score_m - mean, and mean is 0 for other machines. A gradient is
-then base + slope·score_c for c ≠ y, and 2 less that for c = y. A place that nobody holds has α = 0 and C = 0, so that nothing
-in it may move.
+Scores are those before the projection of `zero_sum`: f_m = score_m - mean, where mean is 0 for other machines. A gradient is
+base + slope·score_c for c ≠ y, and 2 minus that for c = y. A free place has α = 0 and C = 0, so that its variables cannot move.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +12,11 @@ from dasksvm.solver.jit import njit
 
 
 class Pattern(NamedTuple):
-    """A pattern's class with the largest gradient that may rise, its smallest that may fall (-1: none), and the gradients."""
+    """The extremes of a pattern.
+
+    `rise` is the class with the largest gradient among the variables that may rise, `fall` the one with the smallest among those
+    that may fall (-1: none); `top` and `bottom` are their gradients.
+    """
 
     rise: int
     top: float
@@ -23,7 +26,7 @@ class Pattern(NamedTuple):
 
 @njit()
 def gradient(machine: Any, score: Any, mean: Any, label: Any, place: int, c: int) -> float:  # pragma: no cover
-    """G = 1 - Σ_m ν f_m of one variable."""
+    """Compute the gradient G = 1 - Σ_m ν f_m of one variable (paper 5, equation 5.4)."""
     y = label[place]
     if machine.relative:
         return float(1.0 - 0.5 * (score[y, place] - score[c, place]))
@@ -35,7 +38,7 @@ def gradient(machine: Any, score: Any, mean: Any, label: Any, place: int, c: int
 def pattern(
     machine: Any, alpha: Any, score: Any, mean: Any, label: Any, bound: Any, place: int, supports: bool
 ) -> Any:  # pragma: no cover
-    """Find a pattern's extremes; whether a shared slack has room for a rise is not asked. Ties go to the lowest class."""
+    """Find a pattern's extremes. A shared slack that is used up does not exclude a rise. Ties go to the lowest class."""
     rise, top, fall, bottom = -1, -np.inf, -1, np.inf
     for c in range(machine.classes):
         held = alpha[c, place] > 0.0
@@ -51,7 +54,7 @@ def pattern(
 
 @njit()
 def steepest(found: Any, full: bool) -> Any:  # pragma: no cover
-    """Give a pattern's largest derivative along a single variable, at least 0, and that variable's class (-1: none)."""
+    """Return a pattern's largest derivative along a single variable, at least 0, and the class of that variable (-1: none)."""
     up = -np.inf if full else found.top
     if max(up, -found.bottom) <= 0.0:
         return 0.0, -1
@@ -60,7 +63,7 @@ def steepest(found: Any, full: bool) -> Any:  # pragma: no cover
 
 @njit()
 def bases(machine: Any, score: Any, mean: Any, label: Any, start: int, out: Any) -> None:  # pragma: no cover
-    """Write what the gradients of a pattern have in common, for a run of patterns."""
+    """Write the part of the gradients that all classes of a pattern share, for a range of patterns."""
     if machine.relative:
         for a in range(len(out)):
             out[a] = 1.0 - 0.5 * score[label[start + a], start + a]
@@ -71,7 +74,10 @@ def bases(machine: Any, score: Any, mean: Any, label: Any, start: int, out: Any)
 
 @njit()
 def limits(machine: Any, load: Any, bound: Any, out: Any) -> None:  # pragma: no cover
-    """Write below what each variable of a pattern must be to rise: C_i, or ∞ or -∞ by whether a shared slack is left."""
+    """Write the value below which the variables of each pattern may rise.
+
+    This is C_i; with a shared slack it is ∞ if some of the slack is left, else -∞.
+    """
     for a in range(len(out)):
         shared = np.inf if load[a] < bound[a] else -np.inf
         out[a] = shared if machine.shared else bound[a]
@@ -92,10 +98,10 @@ def extremes(
     top: Any,
     bottom: Any,
 ) -> None:  # pragma: no cover
-    """Write the largest gradient that may rise and the smallest that may fall, as `pattern`, for a run of patterns.
+    """Write the extreme gradients, as `pattern` finds them, for a range of patterns.
 
-    `base` and `limit` are written too. The inner loops are two, since LLVM vectorises none with so many arrays, and stand
-    here, since a call of so many arguments costs as much as a short loop.
+    `base` and `limit` are written too. There are two inner loops because LLVM does not vectorise one with so many arrays, and
+    they are not functions of their own because a call with so many arguments costs as much as a short loop.
     """
     count = len(base)
     bases(machine, score, mean, label, start, base)
@@ -109,9 +115,11 @@ def extremes(
         coefficients, scores = alpha[c][start : start + count], score[c][start : start + count]
         for a in range(count):
             g = base[a] + slope * scores[a]
-            mine = labels[a] == c
-            g = 2.0 - g if mine else g
-            rises = (total | (not mine)) & (coefficients[a] < limit[a]) & ((coefficients[a] > 0.0) | (not supports))
+            own_class = labels[a] == c
+            g = 2.0 - g if own_class else g
+            rises = (
+                (total | (not own_class)) & (coefficients[a] < limit[a]) & ((coefficients[a] > 0.0) | (not supports))
+            )
             up = g if rises else -np.inf
             top[a] = up if up > top[a] else top[a]
         for a in range(count):
@@ -135,7 +143,10 @@ def singles(shared: bool, top: Any, bottom: Any, load: Any, bound: Any, out: Any
 
 @njit()
 def exchanges(top: Any, bottom: Any, load: Any, bound: Any, always: bool, out: Any) -> float:  # pragma: no cover
-    """Write the largest derivative along e_c - e_e within each pattern that is full, or in all; return the largest of all."""
+    """Write the largest derivative along an exchange e_c - e_e within each pattern; return the largest of all.
+
+    Unless `always` is set, it is 0 for patterns whose slack is not used up.
+    """
     best = np.int64(0)
     for a in range(len(out)):
         most = max(top[a] - bottom[a], 0.0) if always | (load[a] >= bound[a]) else 0.0
@@ -146,7 +157,7 @@ def exchanges(top: Any, bottom: Any, load: Any, bound: Any, always: bool, out: A
 
 @njit()
 def where(values: Any, number: Any) -> int:  # pragma: no cover
-    """Find the first of some values that equals a number; -1 if none does."""
+    """Return the index of the first value that equals a number; -1 if none does."""
     for a in range(len(values)):
         if values[a] == number:
             return a
@@ -157,10 +168,10 @@ def where(values: Any, number: Any) -> int:  # pragma: no cover
 def violation(
     machine: Any, alpha: Any, score: Any, mean: Any, label: Any, bound: Any, load: Any
 ) -> Any:  # pragma: no cover
-    """Give the largest derivative along a feasible direction of each pattern, at least 0.
+    """Return the largest derivative along a feasible direction of each pattern, at least 0.
 
-    Directions are single variables and, for a shared slack, exchanges e_c - e_e of two variables of the pattern, full or not.
-    `load` is that of `moves.load_of`.
+    The directions are single variables and, with a shared slack, exchanges e_c - e_e of two variables of the pattern, whether or
+    not its slack is used up. `load` is that of `moves.load_of`.
     """
     count = len(label)
     base, limit, top, bottom = np.empty(count), np.empty(count), np.empty(count), np.empty(count)

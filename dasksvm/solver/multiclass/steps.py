@@ -1,11 +1,11 @@
-"""Steps of the online solver: which two variables (paper 5, algorithms 6 and 8-10), and what moves (section 5.2.2).
+"""Steps of the online solver: the choice of two variables (paper 5, algorithms 6 and 8-10) and the step (section 5.2.2).
 
-A step is taken in three parts, between which the caller sees to the kernel rows. `first_variable` chooses the first
-variable, or at once a pair within one pattern; with the row of the first one's place present, `second_variable` chooses
-the partner with the largest gain; with the rows of both present, `apply_pair` solves and moves.
+A step has three parts, between which the caller makes the kernel rows available. `first_variable` chooses the first variable, or
+a pair within one pattern. `second_variable`, which needs the row of the first variable's place, chooses the partner with the
+largest gain. `apply_pair`, which needs the rows of both places, solves the problem in the two variables and updates the scores.
 
-The paper's algorithms look at every variable; here one that cannot move along its own gradient is never chosen. With a
-shared slack, a pattern whose slack is used up is left through exchanges e_c - e_e (section 5.2.1).
+The paper's algorithms consider every variable; here a variable that cannot move along its own gradient is never chosen. With a
+shared slack, a pattern whose slack is used up moves by exchanges e_c - e_e (section 5.2.1).
 """
 
 from typing import Any, NamedTuple
@@ -32,10 +32,10 @@ from dasksvm.solver.multiclass.working_arrays import may_fall, may_rise, random_
 from dasksvm.solver.state.batch import block_ends, kernel_value, row_part
 from dasksvm.solver.state.row_cache import PAGE
 
-# Step kinds, and strategies of choosing.
+# Kinds of steps, and strategies for choosing the variables.
 TWO_NEWS, TWO_OLD, TWO_OLD_SUPPORTS, ONE_OLD_ONE_NEW = range(4)
 S2DO_ALL, RANDOM_PATTERN_S2DO_ALL, RANDOM_PATTERN_S2DO_PATTERN = range(3)
-# What stands for the class of a second variable: there is none; it is to be searched among all patterns.
+# Instead of the class of a second variable: there is no second variable; it is still to be searched among all patterns.
 ALONE, SEARCH = -1, -2
 # LaRank's steps.
 PROCESS_NEW, PROCESS_OLD, OPTIMIZE = range(3)
@@ -44,7 +44,7 @@ SLACK = -1
 
 
 class Choice(NamedTuple):
-    """A choice: the derivative along it (0: nothing to gain), the place, the first variable's class and the second's.
+    """A chosen step: the derivative along it (0: nothing to gain), the place, and the classes of its two variables.
 
     `second` is a class of the same pattern, ALONE or SEARCH.
     """
@@ -71,7 +71,7 @@ def first_variable(
     place : int
         The new pattern, for TWO_NEWS and ONE_OLD_ONE_NEW.
     number : float
-        In [0, 1); chooses the pattern where the strategy says random.
+        In [0, 1); determines the pattern if the strategy chooses it at random.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def first_variable(
         if w.count[0] == 0:
             return Choice(0.0, -1, -1, ALONE)
         if strategy == S2DO_ALL:
-            place = _worst(w, batch, machine, supports)
+            place = _most_violating(w, batch, machine, supports)
         elif strategy in (RANDOM_PATTERN_S2DO_ALL, RANDOM_PATTERN_S2DO_PATTERN):
             place = random_member(w, number)
         else:
@@ -92,12 +92,12 @@ def first_variable(
     if place < 0:
         return Choice(0.0, -1, -1, ALONE)
     inside = kind == TWO_NEWS or strategy == RANDOM_PATTERN_S2DO_PATTERN
-    return _of_pattern(w, machine, place, supports, inside)
+    return _choose_in_pattern(w, machine, place, supports, inside)
 
 
 @njit()
-def _worst(w: Any, batch: Any, machine: Any, supports: bool) -> int:  # pragma: no cover
-    """Find the pattern with the largest derivative along a variable, or an exchange if its slack is used up."""
+def _most_violating(w: Any, batch: Any, machine: Any, supports: bool) -> int:  # pragma: no cover
+    """Find the pattern with the largest derivative along a variable, or along an exchange if its slack is used up."""
     base, limit, out = np.empty(PAGE), np.empty(PAGE), np.empty(PAGE)
     top, bottom = np.empty(PAGE), np.empty(PAGE)
     best, place = 0.0, -1
@@ -130,8 +130,11 @@ def _worst(w: Any, batch: Any, machine: Any, supports: bool) -> int:  # pragma: 
 
 
 @njit()
-def _of_pattern(w: Any, machine: Any, place: int, supports: bool, inside: bool) -> Any:  # pragma: no cover
-    """Choose a pattern's best variable, or an exchange where that violates more; `inside`: the second one too."""
+def _choose_in_pattern(w: Any, machine: Any, place: int, supports: bool, inside: bool) -> Any:  # pragma: no cover
+    """Choose a pattern's variable with the largest derivative, or an exchange if its derivative is larger.
+
+    With `inside` the second variable is chosen too, from the same pattern.
+    """
     found = pattern(machine, w.alpha, w.score, w.mean, w.label, w.bound, place, supports)
     full = machine.shared and w.load[place] >= w.bound[place]
     single, p = steepest(found, full)
@@ -139,12 +142,12 @@ def _of_pattern(w: Any, machine: Any, place: int, supports: bool, inside: bool) 
         return Choice(found.top - found.bottom, place, found.rise, found.fall)
     if p < 0:
         return Choice(0.0, place, -1, ALONE)
-    return Choice(single, place, p, _inside(w, machine, place, p, supports) if inside else SEARCH)
+    return Choice(single, place, p, _partner_in_pattern(w, machine, place, p, supports) if inside else SEARCH)
 
 
 @njit()
-def _inside(w: Any, machine: Any, place: int, p: int, supports: bool) -> int:  # pragma: no cover
-    """Choose the class of the same pattern with the largest gain beside p, as long as that beats p alone."""
+def _partner_in_pattern(w: Any, machine: Any, place: int, p: int, supports: bool) -> int:  # pragma: no cover
+    """Choose the class of the same pattern that has the largest gain together with p; ALONE if none exceeds that of p alone."""
     y, k = w.label[place], w.diagonal[place]
     g_p = gradient(machine, w.score, w.mean, w.label, place, p)
     q_pp = coupling(machine, y, p, y, p) * k
@@ -164,9 +167,9 @@ def _inside(w: Any, machine: Any, place: int, p: int, supports: bool) -> int:  #
 def second_variable(
     w: Any, cache: Any, batch: Any, machine: Any, supports: bool, place: int, p: int
 ) -> Any:  # pragma: no cover
-    """Choose the variable with the largest gain beside (place, p), whose row must be present (algorithm 6, lines 11-17).
+    """Choose the variable with the largest gain together with (place, p) (paper 5, algorithm 6, lines 11-17).
 
-    Returns its place and class, or -1 and ALONE where no other variable adds to the gain of the first.
+    The row of `place` must be present. Returns the place and class, or -1 and ALONE if no variable adds to the gain.
     """
     y = w.label[place]
     first = First(
@@ -205,9 +208,9 @@ def second_variable(
 
 @njit()
 def apply_pair(w: Any, cache: Any, batch: Any, machine: Any, i: int, p: int, j: int, q: int) -> Any:  # pragma: no cover
-    """Solve the problem of the variables (i, p) and (j, q), or of (i, p) alone where q = ALONE, and move the scores.
+    """Solve the problem in the variables (i, p) and (j, q), or in (i, p) alone if q = ALONE, and update the scores.
 
-    The rows of both places must be present. Returns the dual increase and the values touched.
+    The rows of both places must be present. Returns the increase of the dual and the number of values changed.
     """
     g_i = gradient(machine, w.score, w.mean, w.label, i, p)
     g_j = k_jj = k_ij = 0.0
@@ -235,7 +238,7 @@ def apply_pair(w: Any, cache: Any, batch: Any, machine: Any, i: int, p: int, j: 
 
 @njit()
 def _move(w: Any, cache: Any, batch: Any, machine: Any, one: Any, two: Any) -> int:  # pragma: no cover
-    """Move all scores by two steps (place, class, μ); return the values touched."""
+    """Update all scores for two steps (place, class, μ); return the number of values changed."""
     touched = 0
     i, j = one[0], two[0]
     of_i, of_j = (w.label[i], one[1], one[2]), (w.label[j], two[1], two[2])
@@ -248,7 +251,7 @@ def _move(w: Any, cache: Any, batch: Any, machine: Any, one: Any, two: Any) -> i
 
 @njit()
 def selection_cost(w: Any, machine: Any, kind: int, strategy: int, searched: bool) -> int:  # pragma: no cover
-    """Count the values that the choice of a step looked at."""
+    """Return the number of values that the choice of a step has read."""
     scan = machine.classes * w.count[0]
     every = strategy == S2DO_ALL and kind in (TWO_OLD, TWO_OLD_SUPPORTS)
     return int((scan if every else machine.classes) + (scan if searched else 0))
@@ -258,23 +261,23 @@ def selection_cost(w: Any, machine: Any, kind: int, strategy: int, searched: boo
 def larank_pair(w: Any, machine: Any, step: int, place: int) -> Any:  # pragma: no cover
     """Choose a direction of LaRank within one pattern of the CS machine (paper 5, section 2.2.8).
 
-    LaRank's own coefficients are β_y = ¼ Σ_c α_c and β_c = -¼ α_c for our α, its C is a quarter of ours and so is its dual.
-    Its variable of the pattern's own class is the slack here: a pair of it and class c is a step in α_c alone, and its
-    pair (e_e, e_c) of two other classes raises α_c and lowers α_e.
+    In terms of the α used here, the coefficients of LaRank are β_y = ¼ Σ_c α_c and β_c = -¼ α_c; its C and its dual are a
+    quarter of those used here. Its variable of the pattern's own class corresponds to the slack: a pair of this variable and
+    class c is a step in α_c alone, and a pair (e_e, e_c) of two other classes raises α_c and lowers α_e.
 
     Parameters
     ----------
     w : Working
     machine : Machine
     step : {PROCESS_NEW, PROCESS_OLD, OPTIMIZE}
-        PROCESS_NEW lowers the slack for the class that violates most; PROCESS_OLD takes the most violating pair;
-        OPTIMIZE that of support vectors.
+        PROCESS_NEW uses the slack and the class that violates most, PROCESS_OLD the most violating pair, and OPTIMIZE the most
+        violating pair of support vectors.
     place : int
 
     Returns
     -------
     Choice
-        The class that rises, and the one that falls; SLACK may be either.
+        `first` is the class that rises and `second` the one that falls; either may be SLACK.
     """
     if step not in (PROCESS_NEW, PROCESS_OLD, OPTIMIZE):
         raise ValueError("unknown kind of step")
@@ -295,9 +298,9 @@ def larank_pair(w: Any, machine: Any, step: int, place: int) -> Any:  # pragma: 
 def apply_line(
     w: Any, cache: Any, batch: Any, machine: Any, place: int, rise: int, fall: int
 ) -> Any:  # pragma: no cover
-    """Search the line along which one variable of a pattern rises as another falls, either of which may be SLACK.
+    """Search along the direction in which one variable of a pattern rises and another one falls; either may be SLACK.
 
-    The pattern's row must be present. Returns the dual increase and the values touched.
+    The pattern's row must be present. Returns the increase of the dual and the number of values changed.
     """
     y = w.label[place]
     slope, curvature, limit = 0.0, 0.0, w.bound[place] - w.load[place]

@@ -1,12 +1,12 @@
-"""The unified framework of multi-class machines as structure: which margins, which losses, and what follows (paper 5, 2.2.7).
+"""The unified framework of multi-class machines: margins, losses and the dual that follows from them (paper 5, section 2.2.7).
 
-A machine measures μ_c = Σ_m ν_{y,c,m} f_m of a pattern of class y for each class c, all of which should be at least 1, and
-takes the sum or the largest of what they lack. Its dual (paper 5, equation 5.4; α ≥ 0 is what is meant by ξ ≥ 0) is
+For a pattern of class y and each class c, a machine has a margin μ_c = Σ_m ν_{y,c,m} f_m, which should be at least 1. The loss is
+the sum, or the largest, of the differences to 1. The dual (paper 5, equation 5.4, where "ξ ≥ 0" is a misprint for α ≥ 0) is
 
     maximise Σ α_{i,c} - ½ ΣΣ M_{y_i,c,y_j,e} k(x_i, x_j) α_{i,c} α_{j,e}
 
-over 0 ≤ α_{i,c} ≤ C_i, or over α_{i,c} ≥ 0, Σ_c α_{i,c} ≤ C_i. A *variable* is a pair (pattern, class). Nothing is tabulated:
-ν and M are a few comparisons.
+over 0 ≤ α_{i,c} ≤ C_i, or over α_{i,c} ≥ 0, Σ_c α_{i,c} ≤ C_i. A *variable* is a pair (pattern, class). ν and M are computed
+from a few comparisons instead of being stored as tables.
 """
 
 from typing import Any, NamedTuple
@@ -27,16 +27,16 @@ class Machine(NamedTuple):
     Attributes
     ----------
     relative : bool
-        Margins ½(f_y - f_c) (definition 4), and not +f_y for c = y and -f_c for the others (definition 5).
+        Whether margins are ½(f_y - f_c) (definition 4), instead of +f_y for c = y and -f_c for other classes (definition 5).
     shared : bool
-        One slack for the whole pattern (definition 7, max-loss: Σ_c α_c ≤ C_i), and not one for each variable (definition 6,
-        sum-loss: α_c ≤ C_i).
+        Whether a pattern has one slack for all its variables (definition 7, max-loss: Σ_c α_c ≤ C_i), instead of one for each
+        (definition 6, sum-loss: α_c ≤ C_i).
     total : bool
-        The variable c = y exists too.
+        Whether the variable c = y exists too.
     zero_sum : bool
-        Σ_m f_m = 0 is demanded (equation 2.13); relative margins have it anyway.
+        Whether Σ_m f_m = 0 is a constraint (equation 2.13); with relative margins it holds without one.
     classes : int
-        d.
+        d, the number of classes.
     """
 
     relative: bool
@@ -54,13 +54,13 @@ MACHINES = {
 
 
 def machine(name: str, classes: int) -> Machine:
-    """Give a named machine for so many classes."""
+    """Return the machine with a name, for a number of classes."""
     return look_up(MACHINES, "machine", name)._replace(classes=classes)
 
 
 @njit()
 def nu(machine: Any, y: int, c: int, m: int) -> float:  # pragma: no cover
-    """ν_{y,c,m} (paper 5, table 2.1, with the ½ of definition 4), before the projection of `zero_sum`."""
+    """Return ν_{y,c,m} before the projection of `zero_sum` (paper 5, table 2.1, but with the ½ of definition 4)."""
     if machine.relative:
         return 0.5 * ((y == m) - (c == m))
     sign = 1.0 if c == y else -1.0
@@ -69,7 +69,7 @@ def nu(machine: Any, y: int, c: int, m: int) -> float:  # pragma: no cover
 
 @njit()
 def coupling(machine: Any, y: int, p: int, z: int, q: int) -> float:  # pragma: no cover
-    """M_{y,p,z,q} = Σ_m ν_{y,p,m} ν_{z,q,m}, minus (1/d) Σν Σν where `zero_sum` (paper 5, section 5.1)."""
+    """Return M_{y,p,z,q} = Σ_m ν_{y,p,m} ν_{z,q,m}, minus (1/d) Σν Σν for `zero_sum` machines (paper 5, section 5.1)."""
     if machine.relative:
         return 0.25 * ((y == z) - (y == q) - (p == z) + (p == q))
     sign = 1.0 if (p == y) == (q == z) else -1.0
@@ -78,7 +78,7 @@ def coupling(machine: Any, y: int, p: int, z: int, q: int) -> float:  # pragma: 
 
 
 def coefficients(machine: Machine, alpha: Values, labels: Ints) -> Values:
-    """Coefficients β of the decision functions f_m(x) = Σ_i β_{m,i} k(x_i, x), for α of shape (d, n)."""
+    """Compute the coefficients β of the decision functions f_m(x) = Σ_i β_{m,i} k(x_i, x), for α of shape (d, n)."""
     own = (labels, np.arange(len(labels)))
     if machine.relative:
         beta = -0.5 * alpha
@@ -90,7 +90,7 @@ def coefficients(machine: Machine, alpha: Values, labels: Ints) -> Values:
 
 
 def gradients(machine: Machine, margins: Values, labels: Ints) -> Values:
-    """G = 1 - Σ_m ν_{y,c,m} f_m for decision values f of shape (d, n); -inf where there is no such variable."""
+    """Compute G = 1 - Σ_m ν_{y,c,m} f_m for decision values f of shape (d, n); -inf for variables that do not exist."""
     own = (labels, np.arange(len(labels)))
     g: Values = 1.0 - 0.5 * (margins[own] - margins) if machine.relative else 1.0 + margins
     if not machine.total:
@@ -101,13 +101,13 @@ def gradients(machine: Machine, margins: Values, labels: Ints) -> Values:
 
 
 def dual(alpha: Values, g: Values) -> float:
-    """D(α), from α and its gradient alone: ½ Σ α (1 + g)."""
+    """Compute D(α) (paper 5, equation 5.4) from α and its gradient alone: ½ Σ α (1 + g)."""
     held = alpha > 0.0
     return 0.5 * float(alpha[held] @ (1.0 + g[held]))
 
 
 def losses(machine: Machine, margins: Values, labels: Ints) -> Values:
-    """Loss of each example at decision values f of shape (d, n) (definitions 6 and 7).
+    """Compute the loss of each example for decision values f of shape (d, n) (paper 5, definitions 6 and 7).
 
     The primal is ½ Σ β f + Σ C_i loss_i, and the duality gap Σ C_i loss_i - Σ α g.
     """

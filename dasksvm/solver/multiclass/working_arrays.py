@@ -1,7 +1,7 @@
 """The working arrays of a multi-class machine's expansion, by place (see `state.working_arrays` for places and slots).
 
-What is kept of a pattern is its d scores f_m(x_i), before the projection of `zero_sum`, and their mean where there is one:
-a step in a variable then moves two vectors, and not the gradients of all d classes (paper 5, section 4.2.3).
+For each pattern the d scores f_m(x_i) before the projection of `zero_sum` are stored, and for `zero_sum` machines their mean. A
+step in a variable then changes two vectors instead of the gradients of all d classes (paper 5, section 4.2.3).
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class Working(NamedTuple):
     Attributes
     ----------
     alpha, score : ndarray of float64, shape (d, N)
-        Coefficient of each variable; f_m before the projection.
+        Coefficient of each variable; score f_m before the projection.
     mean : ndarray of float64, shape (N,)
         Σ_m score_m / d for `zero_sum` machines, else 0.
     label : ndarray of int64, shape (N,)
@@ -32,13 +32,13 @@ class Working(NamedTuple):
     diagonal : ndarray of float64, shape (N,)
         K(x, x).
     slot, holders, free : ndarray of int64, shape (N,)
-        Slot of each place; 1 where a member is; stack of free places.
+        Slot of each place; 1 for places of members, else 0; stack of free places.
     size : ndarray of int64, shape (2,)
-        Places in use or freed; freed places.
+        Number of places that have been used; number of those that are free again.
     listed, listed_at : ndarray of int64, shape (N,)
-        Places of the members, in no order, and where each stands in that list.
+        List of the members' places, in no particular order, and the position of each place in that list.
     count : ndarray of int64, shape (1,)
-        Members.
+        Number of members.
     """
 
     alpha: Any
@@ -59,7 +59,7 @@ class Working(NamedTuple):
 
 
 def empty_working(classes: int, places: int) -> Working:
-    """Make working arrays for so many places, none in use."""
+    """Make working arrays for a number of places, all of them free."""
     places = blocks_of(places) * PAGE
     return Working(
         alpha=np.zeros((classes, places)),
@@ -89,7 +89,7 @@ def widened(working: Working, places: int) -> Working:
 
 
 def dual_objective(working: Working, machine: Machine) -> float:
-    """D(α) (paper 5, equation 5.4), from α and the scores alone."""
+    """Compute D(α) (paper 5, equation 5.4) from α and the scores alone."""
     places = slice(0, int(working.size[0]))
     margins = working.score[:, places] - working.mean[places]
     return dual(working.alpha[:, places], gradients(machine, margins, working.label[places]))
@@ -97,7 +97,7 @@ def dual_objective(working: Working, machine: Machine) -> float:
 
 @njit()
 def insert(w: Any, machine: Any, place: int, label: int, bound: float, scores: Any) -> None:  # pragma: no cover
-    """Make a place, whose slot and diagonal the caller sets, a member with α = 0 and these d scores."""
+    """Make a place a member with α = 0 and the given d scores; the caller sets its slot and diagonal."""
     w.member[place] = True
     w.label[place] = label
     w.bound[place] = bound
@@ -113,7 +113,7 @@ def insert(w: Any, machine: Any, place: int, label: int, bound: float, scores: A
 
 @njit()
 def evict(w: Any, place: int) -> None:  # pragma: no cover
-    """Take a member all of whose α are 0 out of the expansion; the place is freed by `vacate`."""
+    """Remove a member whose α are all 0 from the expansion; its place is freed by `vacate`."""
     w.member[place] = False
     w.bound[place] = 0.0
     w.count[0] -= 1
@@ -124,7 +124,7 @@ def evict(w: Any, place: int) -> None:  # pragma: no cover
 
 @njit()
 def vacate(w: Any) -> Any:  # pragma: no cover
-    """Free the places that hold no member any more, and return them."""
+    """Free the places of evicted members, and return them."""
     freed = np.empty(w.size[0], np.int64)
     count = 0
     for place in range(w.size[0]):
@@ -139,7 +139,7 @@ def vacate(w: Any) -> Any:  # pragma: no cover
 
 @njit()
 def settle(w: Any, base: int, count: int) -> Any:  # pragma: no cover
-    """Give places to the members in the first `count` seats from `base` on; return who they are, and their places."""
+    """Move the members in the first `count` seats from `base` on to places; return their seat numbers and their places."""
     seats, places = np.empty(count, np.int64), np.empty(count, np.int64)
     total = 0
     for k in range(count):
@@ -171,13 +171,13 @@ def _move(w: Any, seat: int, place: int) -> None:  # pragma: no cover
 
 @njit()
 def random_member(w: Any, number: float) -> int:  # pragma: no cover
-    """Give the place of the member that a number in [0, 1) stands for; there must be one."""
+    """Return the place of a random member, chosen by a number in [0, 1); there must be at least one member."""
     return int(w.listed[int(number * w.count[0])])
 
 
 @njit()
 def may_rise(w: Any, machine: Any, place: int, c: int) -> bool:  # pragma: no cover
-    """Tell whether the variable exists, is a member's and is below its bound (or its pattern's load is)."""
+    """Return whether a variable exists, belongs to a member, and is below its bound (with a shared slack: some of it is left)."""
     if not w.member[place] or (c == w.label[place] and not machine.total):
         return False
     return bool((w.load[place] if machine.shared else w.alpha[c, place]) < w.bound[place])
@@ -185,5 +185,5 @@ def may_rise(w: Any, machine: Any, place: int, c: int) -> bool:  # pragma: no co
 
 @njit()
 def may_fall(w: Any, place: int, c: int) -> bool:  # pragma: no cover
-    """Tell whether the variable is above 0."""
+    """Return whether a variable is above 0."""
     return bool(w.alpha[c, place] > 0.0)

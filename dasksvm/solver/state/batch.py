@@ -1,9 +1,10 @@
-"""A batch on its way through S.
+"""The processing of one batch of candidates.
 
-While a batch is processed its candidates stand in *seats* behind the places of S, and their rows beside the cache: what they
-have in common with S as rows of `rows` and, for the rows of the members, of `columns`; what they have with each other in
-`mates`. Nothing of this changes meanwhile, so that the problems can be solved side by side. Those who are members of some
-problem at the end get places of their own.
+While a batch is processed, its candidates use *seats*: temporary places of the working arrays, after the places of S. Their
+kernel values are kept outside the row cache: `rows` (candidates × places) and its transpose `columns` hold the kernel values
+between candidates and S, and `mates` holds those among the candidates. None of these arrays changes while the batch is
+processed, so that several problems can be solved in parallel. At the end, each candidate that is a member of some problem moves
+to a place of its own.
 """
 
 from collections.abc import Callable
@@ -31,11 +32,11 @@ from dasksvm.solver.state.row_cache import (
 
 # Fields of Batch.at
 CANDIDATE, STAGE, REPEAT, MISSING, STEPS, SEEN, PLACE, ENTERED, FIELDS = range(9)
-# How a run through a batch ends.
+# Reasons why the processing of a batch returns.
 DONE, ROW_MISSING, FULL = 0, 1, 2
-# Rows unused while S takes in as many members as it has places are dropped.
+# Rows are dropped if they were not used while STALE times as many members entered as there are places.
 STALE = 1
-# Lines to transpose, rows that take in columns, and rows whose sums are made, from which on a second thread is worth it.
+# Smallest share of the work that is worth a second thread: lines to transpose, rows to extend by columns, rows to sum.
 SHARED_LINES, SHARED_ROWS, SHARED_SUMS = 1024, 1000, 64
 # Places whose columns are written together.
 LINES = 16
@@ -53,19 +54,19 @@ class Batch(NamedTuple):
     base : int
         The first seat, at the start of a block.
     row_of : ndarray of int64, shape (m,)
-        Candidate of each example; -1 where it was filtered.
+        Candidate number of each example; -1 for examples that are not candidates.
     chosen : ndarray of int64, shape (K,)
-        Which of the rows that came are the candidates'; the others are members already, or not wanted.
+        Rows of the result that belong to the candidates; the other examples are members already or cannot enter.
     known : ndarray of int64, shape (m,)
         Place of the example if it is a member, else -1.
     codes, sign, bound : ndarray of shape (m,), (P, m) and (P, m)
         See `Targets`.
-    excess : ndarray of float64, shape (P, rows that came)
-        How far each violated when the batch came.
+    excess : ndarray of float64, shape (P, rows of the result)
+        Violation of each row when the result was applied.
     moved : ndarray of float64, shape (P, K)
-        How much more each candidate did when it was processed; nan where it was not (written).
+        By how much the violation of each candidate had grown when it was processed (output); nan for those not processed.
     at : ndarray of int64, shape (P, FIELDS)
-        Where the batch stands in each problem.
+        How far the batch is processed in each problem.
     """
 
     rows: Any
@@ -84,7 +85,11 @@ class Batch(NamedTuple):
 
 
 def begin(expansion: Expansion, result: CandidateBatch, arrivals: Ints, known: Ints) -> Batch:
-    """Complete a batch that was scored when the members were `arrivals`, so that it can be processed."""
+    """Bring a scored batch up to date with the current members, so that it can be processed.
+
+    `arrivals` are `Expansion.arrivals()` at the version that the batch was scored against; `known` are the places of its
+    examples (-1 for those that are not members).
+    """
     w = expansion.working
     changed = np.flatnonzero(expansion.arrival[: len(arrivals)] != arrivals)
     changed = np.concatenate([changed, np.arange(len(arrivals), expansion.places)])
@@ -110,7 +115,9 @@ def begin(expansion: Expansion, result: CandidateBatch, arrivals: Ints, known: I
     rows = expansion.workspace.array("rows", (count, expansion.places), dtype)
     columns = expansion.workspace.array("columns", (expansion.places, count), dtype)
     expansion.share(
-        lambda part: complete(result.rows, fresh, changed, chosen, rows, columns, *part), expansion.places, SHARED_LINES
+        lambda part: fill_rows(result.rows, fresh, changed, chosen, rows, columns, *part),
+        expansion.places,
+        SHARED_LINES,
     )
     base = blocks_of(expansion.places) * PAGE
     w.diagonal[base : base + count] = expansion.kernel.diagonal(candidates)
@@ -118,7 +125,7 @@ def begin(expansion: Expansion, result: CandidateBatch, arrivals: Ints, known: I
     np.fill_diagonal(mates, w.diagonal[base : base + count])
     row_of = np.full(len(known), -1, np.int64)
     row_of[at[chosen]] = np.arange(count)
-    # Copies are in one order, and writable, wherever the result came from: else the same code would be compiled again.
+    # The copies are C-contiguous and writable, whichever executor the result is from: numba would otherwise compile twice.
     return Batch(
         rows=rows,
         columns=columns,
@@ -143,22 +150,23 @@ def _fill(kernel: Kernel, rows: Features, columns: Features, out: Floats) -> Non
 def _sums(
     expansion: Expansion, result: CandidateBatch, arrivals: Ints, changed: Ints, fresh: Floats
 ) -> NDArray[np.float64]:
-    """Σ α K of the rows that came, with the present coefficients, shape (P, rows)."""
+    """Compute Σ α K of the result's rows with the current coefficients, shape (P, rows)."""
     weights = expansion.weights()
     unchanged = weights[:, : len(arrivals)].copy()
     unchanged[:, changed[changed < len(arrivals)]] = 0.0
     moved = np.ascontiguousarray(weights[:, changed])
     found = np.empty((len(weights), len(result.rows)))
     expansion.share(
-        lambda part: decide(result.rows, fresh, unchanged, moved, found, *part), len(result.rows), SHARED_SUMS
+        lambda part: compute_sums(result.rows, fresh, unchanged, moved, found, *part), len(result.rows), SHARED_SUMS
     )
     return found
 
 
 def absorb(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
-    """End a batch: who left loses place and row; who came gets a place, a slot, a row and a column in the rows of all others.
+    """Finish a batch: free the places of evicted members, and move new members from their seats to places.
 
-    Rows out of use are dropped.
+    A new member gets a place, a slot in the feature store and a cached row, and its values are added to all cached rows. Rows
+    that have not been used for long are dropped.
     """
     assert expansion.store is not None
     cache, w = expansion.cache, expansion.working
@@ -170,22 +178,25 @@ def absorb(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
     expansion.share(
         lambda part: write_columns(cache, rows[slice(*part)], places, batch.columns, seats), len(rows), SHARED_ROWS
     )
-    came = batch.chosen[seats]
-    at = np.flatnonzero(result.row_of >= 0)[came]
+    entered = batch.chosen[seats]
+    at = np.flatnonzero(result.row_of >= 0)[entered]
     expansion.example[places], expansion.code[places] = result.examples[at], result.codes[at]
     expansion.arrival[places] = cache.size[CLOCK] + np.arange(len(places))
     cache.size[CLOCK] += len(places)
     keep_rows(cache, places, batch.rows, batch.mates, seats, expansion.places)
     if len(places):
-        w.slot[places] = expansion.store.append(result.features.take(came))
+        w.slot[places] = expansion.store.append(result.features.take(entered))
     expansion.compact()
 
 
 @njit()
-def decide(
+def compute_sums(
     scored: Any, fresh: Any, unchanged: Any, changed: Any, out: Any, first: int, last: int
 ) -> None:  # pragma: no cover
-    """Σ α_s K_s of some rows: out[:, first:last], for α of the members that are as they were scored, and of the others."""
+    """Write Σ α_s K_s of some rows to out[:, first:last].
+
+    `scored` holds kernel values with the members at scoring time, `fresh` those with the members that are new since then.
+    """
     width = scored.shape[1]
     for p in range(len(out)):
         weights, total = changed[p], out[p]
@@ -199,10 +210,10 @@ def decide(
 
 
 @njit()
-def complete(
+def fill_rows(
     scored: Any, fresh: Any, changed: Any, chosen: Any, rows: Any, columns: Any, first: int, last: int
 ) -> None:  # pragma: no cover
-    """Fill rows[:, first:last] and columns[first:last] with what was scored, and with fresh values where members changed."""
+    """Fill rows[:, first:last] and columns[first:last] from the scored values, or from fresh ones where a member is new."""
     for start in range(first, min(last, scored.shape[1]), LINES):
         stop = min(start + LINES, last, scored.shape[1])
         for k in range(len(chosen)):
@@ -219,24 +230,24 @@ def complete(
 
 
 def in_each_problem(expansion: Expansion, batch: Batch, run: Callable[[int], int]) -> bool:
-    """Run a batch through every problem, side by side where there are several; tell whether S is as large as it may be.
+    """Process a batch in every problem, several of them in parallel; return whether S has reached its largest size.
 
     Parameters
     ----------
     expansion : Expansion
     batch : Batch
     run : callable
-        Goes on with a problem where it stopped; gives DONE, ROW_MISSING or FULL.
+        Continues with the given problem where it stopped; returns DONE, ROW_MISSING or FULL.
     """
     problems = len(batch.at)
     codes = np.full(problems, ROW_MISSING)
     halves = [*range(0, problems, 2), *range(1, problems, 2)]
 
-    def some(part: tuple[int, int]) -> None:
+    def run_part(part: tuple[int, int]) -> None:
         for p in halves[slice(*part)]:
             codes[p] = run(p)
 
-    expansion.share(some, problems, 1)
+    expansion.share(run_part, problems, 1)
     for p in range(problems):
         while codes[p] == ROW_MISSING:
             expansion.compute_row(int(batch.at[p, MISSING]))
@@ -246,7 +257,7 @@ def in_each_problem(expansion: Expansion, batch: Batch, run: Callable[[int], int
 
 @njit()
 def usable(cache: Any, batch: Any, p: int, place: int) -> bool:  # pragma: no cover
-    """Tell whether a row is at hand; False, and at[p, MISSING] names it, if it must be computed."""
+    """Return whether a member's row is available; if not, at[p, MISSING] is set to the place whose row must be computed."""
     if place >= batch.base:
         return True
     batch.at[p, MISSING] = place
@@ -258,7 +269,7 @@ def usable(cache: Any, batch: Any, p: int, place: int) -> bool:  # pragma: no co
 
 @njit(inline=True)
 def row_part(cache: Any, batch: Any, place: int, block: int) -> Any:  # pragma: no cover
-    """Give a block of a member's row, which must be present: of S's places, or, from `base` on, of the seats."""
+    """Return one block of a member's row, which must be present; the block that starts at `base` holds the seats."""
     if place >= batch.base:
         k = place - batch.base
         if block * PAGE == batch.base:
@@ -271,7 +282,7 @@ def row_part(cache: Any, batch: Any, place: int, block: int) -> Any:  # pragma: 
 
 @njit(inline=True)
 def block_ends(batch: Any, block: int) -> Any:  # pragma: no cover
-    """Where a block of the working arrays begins, and where what is in use of it ends."""
+    """Return where a block of the working arrays begins and where its used part ends."""
     start = block * PAGE
     if start == batch.base:
         return start, start + len(batch.mates)
@@ -280,5 +291,5 @@ def block_ends(batch: Any, block: int) -> Any:  # pragma: no cover
 
 @njit()
 def kernel_value(cache: Any, batch: Any, row: int, column: int) -> float:  # pragma: no cover
-    """K between two members; the row must be present."""
+    """Return K of two members; the row must be present."""
     return np.float64(row_part(cache, batch, row, column // PAGE)[column % PAGE])

@@ -1,8 +1,8 @@
-"""Direction searches on one problem: bounds, extremes, steps (paper 1, section 3.1, equations 6-9).
+"""Direction searches in one problem: bounds, extreme gradients, steps (paper 1, section 3.1, equations 6-9).
 
-The working arrays are cut into blocks of `PAGE` places. A step moves all gradients once, block by block, and leaves the
-largest gradient that may rise and the smallest that may fall of each block; the next pair is found from those.
-Ties go to the lowest place.
+The working arrays are divided into blocks of `PAGE` places. A step updates all gradients in one pass, block by block, and
+records for each block the largest gradient among members with α < B and the smallest among those with α > A; the next pair is
+found from these. Ties go to the lowest place.
 """
 
 from typing import Any
@@ -18,20 +18,20 @@ LEAST_KEY = np.int64(-0x7FF0000000000001)
 LARGEST_KEY = np.int64(0x7FF0000000000000)
 SNAP = 1e-12
 LEAST_CURVATURE = 1e-12
-# What Python code hands over as int and jitted code as int64; numba reads no annotations.
+# An index: Python callers pass int, jitted callers int64.
 Int = int | np.int64
 
 
 @njit(inline=True)
 def _key(number: float) -> np.int64:  # pragma: no cover
-    """Map a float64 to an integer of the same order: LLVM vectorises a maximum of integers, not one of floats."""
+    """Map a float64 to an integer of the same order: LLVM vectorises a maximum of integers, but not one of floats."""
     bits = np.float64(number).view(np.int64)
     return np.int64(bits ^ ((bits >> np.int64(63)) & MANTISSA))
 
 
 @njit(inline=True)
 def _number(key: np.int64) -> float:  # pragma: no cover
-    """Undo `_key`."""
+    """Return the number of a key: the inverse of `_key`."""
     return np.int64(key ^ ((key >> np.int64(63)) & MANTISSA)).view(np.float64)
 
 
@@ -50,10 +50,10 @@ def shift_block(
     of_j: Int,
     step: float,
 ) -> Any:  # pragma: no cover
-    """Apply g ← g - λ (K_i - K_j) from `start` to `stop`; return the extremes there.
+    """Apply g ← g - λ (K_i - K_j) from `start` to `stop`; return the extreme gradients in this range.
 
-    The values are rows_i[i, of_i:] and rows_j[j, of_j:]. Nothing is sliced here: a view costs two atomic operations. Numbers
-    come as int64, so that it is compiled once.
+    The kernel values are rows_i[i, of_i:] and rows_j[j, of_j:]. Arrays are not sliced, because each view costs two atomic
+    operations. Callers pass the indices as int64, so that only one version is compiled.
     """
     top, bottom = LEAST_KEY, LARGEST_KEY
     for a in range(stop - start):
@@ -71,10 +71,10 @@ def shift_block(
 def shift_gap(
     g: Any, rise: Any, fall: Any, start: int, stop: int, rows: Any, i: int, of: int, step: float
 ) -> Any:  # pragma: no cover
-    """Apply g ← g - λ K_i from `start` to `stop`; return the largest |g| that may move, and Σ max((B - α) g, (A - α) g) there.
+    """Apply g ← g - λ K_i from `start` to `stop`; return the largest |g| of a movable member, and the range's part of the gap.
 
-    `rise` is B - α and `fall` A - α: what a member adds to the gap is positive where it may move along its gradient. Bits of
-    non-negative floats are ordered as the floats are.
+    That part is Σ max((B - α) g, (A - α) g); `rise` is B - α and `fall` is A - α. A term is positive if α can move along its
+    gradient. The maximum is one of integers: non-negative floats have the same order as their bits.
     """
     best, gap = np.int64(0), 0.0
     for a in range(stop - start):
@@ -90,7 +90,7 @@ def shift_gap(
 
 @njit()
 def steepest(g: Any, rise: Any, fall: Any, start: int, stop: int) -> float:  # pragma: no cover
-    """Compute the largest |g| that may move, from `start` to `stop`."""
+    """Compute the largest |g| of a member that can move along its gradient, from `start` to `stop`."""
     best = np.int64(0)
     for a in range(stop - start):
         at = np.uintp(start + a)
@@ -101,7 +101,7 @@ def steepest(g: Any, rise: Any, fall: Any, start: int, stop: int) -> float:  # p
 
 @njit()
 def find_steepest(g: Any, rise: Any, fall: Any, start: int, stop: int, number: float) -> int:  # pragma: no cover
-    """Find the first place that may move and has this |g|, from `start` to `stop`; -1 if there is none."""
+    """Find the first place, from `start` to `stop`, that has this |g| and can move along its gradient; -1 if there is none."""
     for first in range(start, stop, 64):
         hits = 0
         for a in range(min(64, stop - first)):
@@ -115,7 +115,7 @@ def find_steepest(g: Any, rise: Any, fall: Any, start: int, stop: int, number: f
 
 @njit()
 def block_extremes(g: Any, up: Any, down: Any, start: int, stop: int) -> Any:  # pragma: no cover
-    """Compute the largest gradient that may rise and the smallest that may fall, from `start` to `stop`."""
+    """Compute the largest gradient where α may rise and the smallest where α may fall, from `start` to `stop`."""
     top, bottom = LEAST_KEY, LARGEST_KEY
     for a in range(stop - start):
         at = np.uintp(start + a)
@@ -151,12 +151,12 @@ def extremes(top: Any, bottom: Any) -> Any:  # pragma: no cover
 
 @njit()
 def entry_levels(top: float, bottom: float) -> Any:  # pragma: no cover
-    """Tell which gradients let an example enter: a negative one's below the first level, a positive one's above the second.
+    """Return the levels (upper, lower): negative examples enter with a gradient below `upper`, positive ones above `lower`.
 
-    Usually these are the extremes themselves: beyond them an example violates with a member. Where no support vector is free,
-    `top` may lie below `bottom`, and every bias in between suits S. An example whose gradient lies in between narrows that
-    range, and another one may do so from the other side: they violate with each other, though neither does with a member. So
-    the extremes change places then, and what narrows the range enters.
+    Usually these are the extremes themselves: an example beyond them violates with a member. If no support vector is free,
+    `top` may be below `bottom`, and every bias between them is optimal for S. A positive and a negative example with gradients
+    between them may then violate with each other, although neither violates with a member. So the two extremes are exchanged,
+    and every example that narrows the range of the bias enters.
     """
     if -np.inf < top < bottom < np.inf:
         return bottom, top
@@ -165,7 +165,7 @@ def entry_levels(top: float, bottom: float) -> Any:  # pragma: no cover
 
 @njit()
 def highest(top: Any, g: Any, up: Any) -> int:  # pragma: no cover
-    """Find the place of the largest gradient that may rise; -1 if none may."""
+    """Find the member with the largest gradient among those with α < B; -1 if there is none."""
     best, block = -np.inf, -1
     for b in range(len(top)):
         if top[b] > best:
@@ -175,7 +175,7 @@ def highest(top: Any, g: Any, up: Any) -> int:  # pragma: no cover
 
 @njit()
 def lowest(bottom: Any, g: Any, down: Any) -> int:  # pragma: no cover
-    """Find the place of the smallest gradient that may fall; -1 if none may."""
+    """Find the member with the smallest gradient among those with α > A; -1 if there is none."""
     best, block = np.inf, -1
     for b in range(len(bottom)):
         if bottom[b] < best:
@@ -185,14 +185,14 @@ def lowest(bottom: Any, g: Any, down: Any) -> int:  # pragma: no cover
 
 @njit()
 def step_length(difference: float, curvature: float, room_up: float, room_down: float) -> float:  # pragma: no cover
-    """λ of paper 1, equation 8, for a pair: the step to the optimum or to the box, whichever comes first."""
+    """Compute λ of paper 1, equation 8, for a pair: the step to the optimum or to the edge of the box, whichever is shorter."""
     free = difference / max(curvature, LEAST_CURVATURE)
     return min(free, room_up, room_down)
 
 
 @njit()
 def snapped(alpha: float, lower: float, upper: float) -> float:  # pragma: no cover
-    """Put a coefficient that is within rounding of a bound on the bound."""
+    """Return a coefficient, clipped to its box and set to a bound if it is within rounding of it."""
     slack = SNAP * (upper - lower)
     if alpha <= lower + slack:
         return lower
@@ -203,7 +203,7 @@ def snapped(alpha: float, lower: float, upper: float) -> float:  # pragma: no co
 
 @njit(fastmath=SUMS)
 def weighted_sum(alpha: Any, rows: Any, row: int, start: int, stop: int) -> float:  # pragma: no cover
-    """Σ α_s K_s of a row in float64, from `start` to `stop`."""
+    """Compute Σ α_s K_s of a row in float64, from `start` to `stop`."""
     total = 0.0
     for a in range(stop - start):
         at = np.uintp(start + a)
@@ -251,7 +251,7 @@ def gains_down(
 ) -> Any:  # pragma: no cover
     """Write the gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij) of each j that may fall, in float32; return the largest.
 
-    Non-negative floats are ordered as their bits are, so the maximum is one of integers.
+    The maximum is one of integers: non-negative floats have the same order as their bits.
     """
     k_ii, least = np.float32(k_ii), np.float32(LEAST_CURVATURE)
     best = np.int32(-1)
@@ -268,7 +268,7 @@ def gains_down(
 
 @njit(fastmath=SUMS)
 def subtract_rows(cache: Any, places: Any, amounts: Any, g: Any, first: int, last: int) -> None:  # pragma: no cover
-    """G ← g - Σ amount_s K_s over present rows, for some blocks."""
+    """Apply g ← g - Σ amount_s K_s over cached rows, for a range of blocks."""
     for block in range(first, last):
         part = g[block * PAGE : min((block + 1) * PAGE, len(g))]
         for at in range(len(places)):

@@ -1,4 +1,4 @@
-"""The expansion S: working arrays, features, kernel rows, and which example stands where."""
+"""The expansion S: working arrays, features and kernel rows of its members, and which example each of them is."""
 
 from collections.abc import Callable, Iterable
 from copy import copy
@@ -35,19 +35,19 @@ from dasksvm.solver.state.working_arrays import adopt, empty_working, live_place
 from dasksvm.solver.state.working_arrays import vacate as vacate_places
 from dasksvm.solver.state.working_arrays import widened as widened_working
 
-# Of each class to begin with, and the members of one that wait for another.
+# Examples of each class that S begins with; also the most members with α = 0 kept of one class while the other is missing.
 SEEDS = 5
-# A kernel row of fewer values is not worth a second thread.
+# A second thread is used only if each thread computes at least this many values of a kernel row,
 ROW_PART = 8192
-# Rows of a square that are worth a second thread.
+# or at least this many rows of a square matrix of kernel values.
 SQUARE_PART = 64
-# Gradients that are moved by one tile.
+# Gradients that are updated from one tile of kernel values.
 MOVED_ROWS = 512
 Each = Callable[[Callable[[tuple[int, int]], None], Iterable[tuple[int, int]]], Iterable[None]]
 
 
 class Expansion(Stateful):
-    """The members of S and all that is kept about them.
+    """The members of S with their working arrays, features and cached kernel rows.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Expansion(Stateful):
         Budget of the kernel rows.
     """
 
-    # Whether an example enters for where it lies in a band, and not for a pair that it violates with.
+    # Whether an example enters if 1 - y f lies within a band (solvers without a bias), and not if it violates with a member.
     band = False
     # The multi-class machine whose α the coefficients are, one row a class.
     machine: Machine | None = None
@@ -101,28 +101,31 @@ class Expansion(Stateful):
         return int(self.working.size[0])
 
     def members(self) -> Features:
-        """Give the feature store, by slot."""
+        """Return the feature store, by slot."""
         assert self.store is not None
         return self.store.view()
 
     def order(self) -> Ints:
-        """Slot of each place; a free place shows some slot."""
+        """Return the slot of each place; for a free place this is an arbitrary valid slot."""
         slots: Ints = np.maximum(self.working.slot[: self.places], 0)
         return slots
 
     def examples(self) -> Ints:
-        """Ids of the members."""
+        """Return the ids of the members."""
         ids: Ints = self.example[live_places(self.working)]
         return ids
 
     def support(self, alpha: NDArray[np.float64]) -> Ints:
-        """Places of the support vectors of coefficients of shape (P, V), ordered by class and example."""
+        """Return the places of the support vectors for coefficients of shape (P, V), ordered by class and example."""
         places = np.flatnonzero(np.any(alpha != 0.0, axis=0))
         ordered: Ints = places[np.lexsort((self.example[places], self.code[places]))]
         return ordered
 
     def arrivals(self) -> Ints:
-        """How many members came before each place's, -1 for a free place: it tells later whether the member is the same."""
+        """Return the arrival number of each place's member, -1 for a free place.
+
+        Members are numbered as they enter, so that comparing two such arrays shows which places have changed hands.
+        """
         return self.arrival[: self.places].copy()
 
     def view(self, version: int, alpha: NDArray[np.float64] | None, slack: NDArray[np.float64], tau: float) -> View:
@@ -144,19 +147,19 @@ class Expansion(Stateful):
         )
 
     def limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Give the levels of each problem that say which examples can enter; see `entry_levels`."""
+        """Return the levels of each problem that decide which examples enter; see `entry_levels`."""
         top, bottom = self.working.top.max(axis=1), self.working.bottom.min(axis=1)
         levels = np.array([entry_levels(*pair) for pair in zip(top, bottom, strict=True)])
         return levels[:, 0].copy(), levels[:, 1].copy()
 
     def has_free(self) -> NDArray[np.bool_]:
-        """Tell of each problem whether some coefficient lies inside its box."""
+        """Return, for each problem, whether some coefficient lies strictly inside its box."""
         w, places = self.working, self.places
         found: NDArray[np.bool_] = np.any(w.up[:, :places] & w.down[:, :places], axis=1)
         return found
 
     def make_room(self, result: CandidateBatch) -> None:
-        """Grow the arrays for the candidates of a batch, which stand in a block of their own."""
+        """Grow the arrays so that the candidates of a batch get a block of seats of their own."""
         if self.store is None:
             self.store = FeatureStore(result.features.part(0, 0))
             self.cache = empty_cache(self.cache_bytes, len(self.working.slot), result.rows.dtype)
@@ -170,7 +173,10 @@ class Expansion(Stateful):
         self.cache = widened_cache(self.cache, len(self.working.slot))
 
     def known(self, examples: Ints, among: Ints | None) -> Ints:
-        """Find the places of the examples that are members now, -1 for the others; `among` narrows who can be."""
+        """Find the places of examples, -1 for those that are not members.
+
+        With `among` given, only members with these ids are searched; no other example may be a member.
+        """
         known = np.full(len(examples), -1, np.int64)
         live = live_places(self.working)
         if among is not None:
@@ -184,7 +190,7 @@ class Expansion(Stateful):
         return known
 
     def compute_row(self, place: int) -> None:
-        """Compute the kernel row of a member in the middle of a batch."""
+        """Compute and cache the kernel row of a member while a batch is processed."""
         slots, members = self.working.slot[: self.places], self.members()
         renew(self.cache)
         enter_rows(self.cache, np.array([place]), len(slots))
@@ -203,7 +209,7 @@ class Expansion(Stateful):
         return first
 
     def square_rows(self, among: Features, rows: Ints) -> Floats:
-        """Compute the kernel rows of some examples among themselves, in two halves."""
+        """Compute some rows of the kernel matrix of the examples `among`, in two halves."""
         found = np.empty((len(rows), len(among)), among.dtype)
 
         def fill(part: tuple[int, int]) -> None:
@@ -213,7 +219,7 @@ class Expansion(Stateful):
         return found
 
     def share(self, work: Callable[[tuple[int, int]], None], count: int, least: int) -> None:
-        """Do work on [0, count) in two halves, which may run in parallel, where it is worth it."""
+        """Do work on the range [0, count): in two halves, which may run in parallel, if each has at least `least` elements."""
         if count < 2 * least:
             work((0, count))
         else:
@@ -230,44 +236,47 @@ class Expansion(Stateful):
         self.share(write, len(places), 8)
 
     def weights(self) -> NDArray[np.float64]:
-        """The coefficients of the places that make the decision values, shape (P, V)."""
+        """Return the coefficient of each place in the decision functions, shape (P, V)."""
         alpha: NDArray[np.float64] = self.working.alpha[:, : self.places]
         return alpha
 
     def judge(
         self, result: CandidateBatch, at: Ints, found: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """How far the examples `at` of a batch violate, from Σ α K of each, and what is kept of them: their gradients."""
+        """Return how far the examples `at` of a batch violate, and the state to store for them (here their gradients).
+
+        `found` holds Σ α K of each example, without the bias.
+        """
         sign = result.sign[:, at]
         gradient = sign - found
         return violated(sign, gradient, *self.limits(), wanting(self.working, SEEDS)), gradient
 
     def scored(self, result: CandidateBatch) -> NDArray[np.float64]:
-        """What `judge` would have said of the rows that came when they were scored."""
+        """Return the violations of the result's rows as `judge` defines them, but at the version they were scored against."""
         return result.scored
 
     def holds(self, known: Ints) -> NDArray[np.bool_]:
-        """Tell of places, -1 for none, in which problems they are members', shape (P, n)."""
+        """Return in which problems each place is a member, shape (P, n); a place of -1 is none."""
         held: NDArray[np.bool_] = (known >= 0) & self.working.member[:, known]
         return held
 
     def seat(self, base: int, state: NDArray[np.float64]) -> None:
-        """Write what is kept of candidates into their seats."""
+        """Store the state of the candidates (see `judge`) in their seats."""
         self.working.g[:, base : base + state.shape[1]] = state
 
     def settle(self, base: int, count: int) -> tuple[Ints, Ints]:
-        """Give places to the members in the first seats; return who they are, and their places."""
+        """Move the members in the first `count` seats to places; return their seat numbers and their places."""
         seats, places = settle(self.working, base, count)
         return seats, places
 
     def vacate(self) -> None:
-        """Free the places of those that have left every problem."""
+        """Free the places of members that every problem has evicted, and drop their rows."""
         freed = self._free()
         drop_rows(self.cache, freed)
         self.arrival[freed] = -1
 
     def compact(self) -> None:
-        """Make a new feature store when a fifth of the old one is dead."""
+        """Make a new feature store when a fifth of the slots belong to evicted members."""
         assert self.store is not None
         live, w = live_places(self.working), self.working
         if len(self.store) > max(5 * len(live) // 4, PAGE):
@@ -277,7 +286,7 @@ class Expansion(Stateful):
             w.slot[live] = np.arange(len(live))
 
     def shift(self, cache: RowCache, places: Ints, amounts: NDArray[np.float64], g: NDArray[np.float64]) -> None:
-        """G ← g - Σ amount_s K_s over members whose rows are present."""
+        """Apply g ← g - Σ amount_s K_s over members whose rows are cached."""
 
         def subtract(part: tuple[int, int]) -> None:
             subtract_rows(cache, places, amounts, g, *part)
@@ -285,7 +294,7 @@ class Expansion(Stateful):
         self.share(subtract, blocks_of(len(g)), 4)
 
     def move(self, g: NDArray[np.float64], places: Ints, moved: Ints, amounts: NDArray[np.float64]) -> None:
-        """G ← g - Σ amount_s K_s at some places, from the features; `moved` are the members s."""
+        """Apply g ← g - Σ amount_s K_s at some places, with kernel values computed anew; `moved` are the members s."""
         slots, members = self.order(), self.members()
         support, weights = members.take(slots[moved]), amounts[None]
 
@@ -299,19 +308,19 @@ class Expansion(Stateful):
         self.evaluations += len(places) * len(moved)
 
     def adopt(self, problem: int, alpha: NDArray[np.float64], g: NDArray[np.float64], band: float = 0.0) -> None:
-        """Replace the coefficients of a problem; members that are blatantly useless, by more than `band`, leave."""
+        """Replace the coefficients and gradients of a problem; evict blatant non-support vectors (see `working_arrays.adopt`)."""
         adopt(self.working, problem, alpha, g, band)
         self.vacate()
 
     def exact_gradients(self, problem: int, alpha: NDArray[np.float64]) -> NDArray[np.float64]:
-        """G = y - Kα at each place, in float64, for given coefficients; 0 where no member of the problem is."""
+        """Compute g = y - Kα at each place, in float64, for given coefficients; 0 at places without a member of the problem."""
         live = np.flatnonzero(self.working.member[problem, : self.places])
         gradients = np.zeros(self.places)
         gradients[live] = self.working.sign[problem, live] - self.exact_sums(live, alpha[live][None])[0]
         return gradients
 
     def exact_sums(self, places: Ints, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Σ α K of some members with each other in float64, shape (P, n), for α of that shape."""
+        """Compute Σ α K over some members at the same members, in float64, shape (P, n), for α of that shape."""
         members, found = self.members().take(self.working.slot[places]), np.empty(weights.shape)
 
         def fill(part: tuple[int, int]) -> None:
@@ -321,20 +330,20 @@ class Expansion(Stateful):
         return found
 
     def shadow(self) -> Self:
-        """Give an expansion of the same members, which nobody may change, with kernel rows of its own."""
+        """Return an expansion that shares the members but has a row cache of its own; its members must not be changed."""
         other = copy(self)
         other.each = map
         other.cache = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
         return other
 
     def release_rows(self) -> None:
-        """Forget all kernel rows: they are computed again when they are used."""
+        """Drop all kernel rows; they are computed again when they are used."""
         fresh = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
         self.cache = fresh._replace(size=np.array([fresh.size[UNUSED], self.cache.size[CLOCK]]))
         self.workspace = Workspace()
 
     def check(self, tolerance: float) -> None:
-        """Raise AssertionError unless box, sum, gradients, masks, counts and cached rows are what they must be."""
+        """Raise AssertionError unless box, sum, gradients, masks, counts and cached rows are consistent."""
         w, places = self.working, self.places
         for p in range(len(w.alpha)):
             alpha, member = w.alpha[p, :places], w.member[p, :places]

@@ -1,9 +1,9 @@
-"""Kernel rows of the expansion, in pages, under a byte budget.
+"""Kernel rows of the expansion, in pages, within a budget of bytes.
 
-A row holds K(member, every place); it is cut into pages of `PAGE` values, so that rows grow without being moved and a
-dropped row gives its memory to any other. Between two batches every cached row is complete: at the end of a batch all of them
-take in the columns of the members that came (`write_columns`). Rows that nobody used for long are dropped: to compute them
-again is cheaper.
+A row holds K(member, every place). It is divided into pages of `PAGE` values, so that it can grow without being moved and so
+that any row can use the memory of a dropped one. Between two batches every cached row is complete: at the end of a batch the
+values for the new members are added to all rows (`write_columns`). Rows that have not been used for long are dropped, because
+keeping them complete costs more than computing them again.
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from dasksvm.solver.jit import njit
 from dasksvm.solver.memory import reserve
 
 PAGE = 1024
-# Rows a multiple of 4096 bytes apart would share the same few sets of the CPU's cache.
+# Padding of a page: pages at distances that are multiples of 4096 bytes would compete for a few sets of the CPU's cache.
 PAD = 16
 LEAST_ROWS = 16
 # Fields of RowCache.size
@@ -33,13 +33,13 @@ class RowCache(NamedTuple):
     cached, touched : ndarray of bool, shape (places,)
         Whether there is a row; whether it was used since the order of use was last brought up to date.
     used : ndarray of int64, shape (places,)
-        The clock at the row's last use.
+        The row's last use, as the number of members that had entered by then.
     newer, older : ndarray of int64, shape (places + 1,)
-        The order of use as a ring; its last entry is the ring's head.
+        The order of use, as a doubly linked ring; the last entry is its head.
     free : ndarray of int32, shape (pages,)
         Stack of unused pages.
     size : ndarray of int64, shape (2,)
-        Unused pages; members that ever came.
+        Number of unused pages; number of members that have entered so far.
     """
 
     pages: Any
@@ -54,12 +54,12 @@ class RowCache(NamedTuple):
 
 
 def blocks_of(places: int) -> int:
-    """Count the blocks that hold so many places."""
+    """Return the number of blocks that hold a number of places."""
     return -(-places // PAGE)
 
 
 def empty_cache(budget: int, places: int, dtype: np.dtype[Any]) -> RowCache:
-    """Make a cache for `budget` bytes; its memory is touched only as rows come."""
+    """Make an empty cache for `budget` bytes; the operating system provides the memory as rows are written."""
     ring = np.full(places + 1, places, np.int64)
     count = max(budget // ((PAGE + PAD) * dtype.itemsize), LEAST_ROWS * blocks_of(places))
     return RowCache(
@@ -82,7 +82,7 @@ def _longer(array: Any, length: int, fill: int) -> Any:
 
 
 def widened(cache: RowCache, places: int) -> RowCache:
-    """Make room for so many places."""
+    """Return the cache with arrays for a larger number of places."""
     old = len(cache.cached)
     if places <= old:
         return cache
@@ -123,7 +123,7 @@ def _unlink(cache: Any, place: int) -> None:  # pragma: no cover
 
 @njit()
 def link_newest(cache: Any, place: int) -> None:  # pragma: no cover
-    """Enter a row into the order of use."""
+    """Add a row to the order of use, as the one used last."""
     cache.used[place] = cache.size[CLOCK]
     head = len(cache.newer) - 1
     after = cache.older[head]
@@ -135,7 +135,7 @@ def link_newest(cache: Any, place: int) -> None:  # pragma: no cover
 
 @njit()
 def drop_row(cache: Any, place: int) -> None:  # pragma: no cover
-    """Forget a row, if it is cached."""
+    """Drop a row, if it is cached."""
     if not cache.cached[place]:
         return
     for block in range(cache.table.shape[1]):
@@ -150,14 +150,14 @@ def drop_row(cache: Any, place: int) -> None:  # pragma: no cover
 
 @njit()
 def drop_rows(cache: Any, places: Any) -> None:  # pragma: no cover
-    """Forget the rows of members that have left."""
+    """Drop the rows of evicted members."""
     for at in range(len(places)):
         drop_row(cache, places[at])
 
 
 @njit()
 def drop_stale(cache: Any, limit: int) -> None:  # pragma: no cover
-    """Forget the rows that were not used while `limit` members came: to keep them complete costs more than they are worth."""
+    """Drop the rows that were not used while `limit` members entered: keeping them complete costs more than they save."""
     head = len(cache.newer) - 1
     oldest = cache.newer[head]
     while oldest != head and cache.size[CLOCK] - cache.used[oldest] > limit:
@@ -167,7 +167,7 @@ def drop_stale(cache: Any, limit: int) -> None:  # pragma: no cover
 
 @njit()
 def spare_page(cache: Any) -> int:  # pragma: no cover
-    """Take an unused page, dropping the rows unused for longest until there is one."""
+    """Take an unused page; drop the least recently used rows until there is one."""
     head = len(cache.newer) - 1
     while cache.size[UNUSED] == 0:
         drop_row(cache, cache.newer[head])
@@ -177,7 +177,7 @@ def spare_page(cache: Any) -> int:  # pragma: no cover
 
 @njit()
 def give_pages(cache: Any, place: int, places: int) -> None:  # pragma: no cover
-    """Give a cached row the pages that it needs for so many places."""
+    """Allocate the pages that a cached row needs for a number of places."""
     for block in range(-(-places // PAGE)):
         if cache.table[place, block] < 0:
             cache.table[place, block] = spare_page(cache)
@@ -185,7 +185,7 @@ def give_pages(cache: Any, place: int, places: int) -> None:  # pragma: no cover
 
 @njit()
 def enter_rows(cache: Any, rows: Any, places: int) -> None:  # pragma: no cover
-    """Make rows, whose values follow, the ones used last."""
+    """Allocate rows, as the ones used last; the caller writes their values."""
     for at in range(len(rows)):
         place = rows[at]
         if cache.cached[place]:
@@ -209,7 +209,7 @@ def write_rows(cache: Any, rows: Any, values: Any) -> None:  # pragma: no cover
 
 @njit()
 def write_row(cache: Any, place: int, values: Any, order: Any) -> None:  # pragma: no cover
-    """Write values[order] into the pages of one row; a place whose order is negative keeps what it has."""
+    """Write values[order] into the pages of one row; a place whose order is negative keeps its value."""
     for start in range(0, len(order), PAGE):
         page = cache.pages[cache.table[place, start // PAGE]]
         for a in range(min(PAGE, len(order) - start)):
@@ -228,7 +228,10 @@ def set_values(cache: Any, place: int, columns: Any, values: Any) -> None:  # pr
 
 @njit()
 def extend(cache: Any, places: int) -> Any:  # pragma: no cover
-    """List the cached rows, ascending, once they have pages for so many places: oldest rows make room."""
+    """Allocate pages for a number of places to every cached row; return the rows that are still cached, ascending.
+
+    If the memory does not suffice, the least recently used rows are dropped.
+    """
     for place in range(places):
         if cache.cached[place]:
             give_pages_or_drop(cache, place, places)
@@ -237,7 +240,7 @@ def extend(cache: Any, places: int) -> Any:  # pragma: no cover
 
 @njit()
 def give_pages_or_drop(cache: Any, place: int, places: int) -> None:  # pragma: no cover
-    """Give a row its pages; it may be the one that has to go."""
+    """Allocate the pages that a row lacks; the row itself may be dropped in the course of this."""
     for block in range(-(-places // PAGE)):
         if cache.cached[place] and cache.table[place, block] < 0:
             page = spare_page(cache)
@@ -250,7 +253,7 @@ def give_pages_or_drop(cache: Any, place: int, places: int) -> None:  # pragma: 
 
 @njit()
 def keep_rows(cache: Any, new: Any, rows: Any, mates: Any, chosen: Any, places: int) -> None:  # pragma: no cover
-    """Enter the rows of new members: rows[chosen], and mates[chosen, chosen] among themselves."""
+    """Cache the rows of new members: rows[chosen], and mates[chosen, chosen] among the new members."""
     for at in range(len(new)):
         enter_rows(cache, new[at : at + 1], places)
         write_rows(cache, new[at : at + 1], rows[chosen[at] : chosen[at] + 1])
@@ -268,7 +271,7 @@ def write_columns(cache: Any, rows: Any, places: Any, columns: Any, chosen: Any)
 
 @njit()
 def present(cache: Any, place: int) -> bool:  # pragma: no cover
-    """Make a member's row the one used last; False if it is not cached."""
+    """Mark a member's row as the one used last; return False if it is not cached."""
     if not cache.cached[place]:
         return False
     _unlink(cache, place)
@@ -278,14 +281,17 @@ def present(cache: Any, place: int) -> bool:  # pragma: no cover
 
 @njit()
 def renew(cache: Any) -> None:  # pragma: no cover
-    """Make the rows that were touched the ones used last."""
+    """Mark the touched rows as the ones used last."""
     for place in np.flatnonzero(cache.touched):
         cache.touched[place] = False
         present(cache, int(place))
 
 
 def narrowed(cache: RowCache, kept: Any) -> RowCache:
-    """Give a cache for the rows and columns of some places, ascending, in the same pages; the old one has none left."""
+    """Return a cache with the rows and columns of some places only, ascending.
+
+    It takes over the pages of the old cache, which must not be used any more.
+    """
     places = len(kept)
     fresh = empty_cache(0, places, cache.pages.dtype)._replace(pages=cache.pages, free=cache.free, size=cache.size)
     _narrow(cache, fresh, kept)

@@ -1,8 +1,8 @@
-"""The working arrays of the expansion, by place, for every problem at once, and what keeps them consistent.
+"""The working arrays of the expansion, by place, for all problems, and the operations that keep them consistent.
 
-A *place* is a position in the working arrays; a *slot* is a row of the feature store. A member that leaves frees its place
-for the next one that enters; its slot's features stay until a compaction. α, g, the bounds and the membership are
-(problems × places) arrays: each problem behaves as if alone, and a place is free when no problem holds it.
+A *place* is a position in the working arrays; a *slot* is a row of the feature store. The place of an evicted member is reused
+by the next one that enters, but its slot's features remain until a compaction. α, g, the bounds and the membership are
+(problems × places) arrays: the problems do not influence each other, and a place is free when it is a member of none of them.
 
 In the signs of paper 1 (equation 5): A = min(0, C y) ≤ α ≤ B = max(0, C y) and g = y - Σ α K.
 """
@@ -30,15 +30,15 @@ class Working(NamedTuple):
     top, bottom : ndarray of float64, shape (P, B)
         Largest g among `up` and smallest g among `down` of each block.
     zeros, zero_at : ndarray of int64, shape (P, N)
-        Places of the members with α = 0, and where each stands in that list (-1: nowhere).
+        List of the places of members with α = 0, and the position of each place in that list (-1: not in it).
     count : ndarray of int64, shape (P, 2)
-        Members; members with α = 0.
+        Number of members; number of members with α = 0.
     diagonal : ndarray of float64, shape (N,)
         K(x, x).
     slot, holders, free : ndarray of int64, shape (N,)
-        Slot of each place; number of problems that hold it; stack of free places.
+        Slot of each place; number of problems in which it is a member; stack of free places.
     size : ndarray of int64, shape (2,)
-        Places in use or freed; freed places.
+        Number of places that have been used; number of those that are free again.
     """
 
     alpha: Any
@@ -62,7 +62,7 @@ class Working(NamedTuple):
 
 
 def empty_working(problems: int, places: int) -> Working:
-    """Make working arrays for so many places, none in use."""
+    """Make working arrays for a number of places, all of them free."""
     places = blocks_of(places) * PAGE
     shape = (problems, places)
     return Working(
@@ -96,19 +96,19 @@ def widened(working: Working, places: int) -> Working:
 
 
 def live_places(working: Working) -> Ints:
-    """List the places that some problem holds, ascending."""
+    """Return the places that are members of some problem, ascending."""
     return np.flatnonzero(working.holders[: working.size[0]] > 0)
 
 
 def dual_objective(working: Working) -> NDArray[np.float64]:
-    """W(α) of each problem (paper 1, equation 4), from α and g alone: ½ Σ α (y + g)."""
+    """Compute W(α) of each problem (paper 1, equation 4) from α and g alone: ½ Σ α (y + g)."""
     total: NDArray[np.float64] = 0.5 * np.einsum("ps,ps->p", working.alpha, working.sign + working.g)
     return total
 
 
 @njit()
 def set_alpha(w: Any, p: int, place: int, value: float) -> None:  # pragma: no cover
-    """Write a coefficient, snapped to its box, and what follows from it."""
+    """Write a coefficient, snapped to its box, and update the masks and the list of zeros."""
     write_alpha(
         w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p], w.zeros[p], w.zero_at[p], w.count[p], place, value
     )
@@ -127,7 +127,7 @@ def write_alpha(
     place: int,
     value: float,
 ) -> None:  # pragma: no cover
-    """`set_alpha` for one problem's arrays."""
+    """Do the same as `set_alpha`, given the arrays of one problem."""
     low, high = lower[place], upper[place]
     value = snapped(value, low, high)
     alpha[place] = value
@@ -154,7 +154,7 @@ def _leave_zeros(zeros: Any, zero_at: Any, count: Any, place: int) -> None:  # p
 
 @njit()
 def take_place(w: Any) -> int:  # pragma: no cover
-    """Give a free place, the one freed last first."""
+    """Take a free place: the one freed last, or else a new one."""
     if w.size[1] > 0:
         w.size[1] -= 1
         return int(w.free[w.size[1]])
@@ -181,10 +181,10 @@ def insert(w: Any, p: int, place: int, sign: float, bound: float, gradient: floa
 
 @njit()
 def evict(w: Any, p: int, place: int) -> None:  # pragma: no cover
-    """Take a member with α = 0 out of problem p.
+    """Remove a member with α = 0 from problem p.
 
-    The block extremes are left alone: who is evicted is never an extreme of a block that still matters,
-    or the extremes are computed again by the caller. The place is freed by `vacate`.
+    The extremes of its block are not updated: if the member may have been one of them, the caller computes them again. The
+    place is freed by `vacate`.
     """
     _leave_zeros(w.zeros[p], w.zero_at[p], w.count[p], place)
     w.member[p, place] = False
@@ -195,7 +195,7 @@ def evict(w: Any, p: int, place: int) -> None:  # pragma: no cover
 
 @njit()
 def vacate(w: Any) -> Any:  # pragma: no cover
-    """Free the places that no problem holds any more, and return them."""
+    """Free the places that are no longer members of any problem, and return them."""
     places = w.size[0]
     holders = np.zeros(places, np.int64)
     for p in range(len(w.member)):
@@ -215,7 +215,7 @@ def vacate(w: Any) -> Any:  # pragma: no cover
 
 @njit()
 def wanting(w: Any, enough: int) -> Any:  # pragma: no cover
-    """Tell of each problem whether fewer than `enough` members of the negative, and of the positive side wait with α = 0."""
+    """Return, for each problem and for its negative and positive class, whether fewer than `enough` members have α = 0."""
     out = np.empty((len(w.member), 2), np.bool_)
     for p in range(len(w.member)):
         positive = 0
@@ -228,7 +228,7 @@ def wanting(w: Any, enough: int) -> Any:  # pragma: no cover
 
 @njit()
 def settle(w: Any, base: int, count: int) -> Any:  # pragma: no cover
-    """Give places to the members in the first `count` seats from `base` on; return who they are, and their places."""
+    """Move the members in the first `count` seats from `base` on to places; return their seat numbers and their places."""
     seats, places = np.empty(count, np.int64), np.empty(count, np.int64)
     total = 0
     for k in range(count):
@@ -251,7 +251,10 @@ def settle(w: Any, base: int, count: int) -> Any:  # pragma: no cover
 
 @njit()
 def _move(w: Any, p: int, seat: int, place: int) -> None:  # pragma: no cover
-    """Move a member of problem p, or nobody; no place is behind a seat that is still to be moved."""
+    """Move a member of problem p from its seat to a place; no-op if the seat is empty.
+
+    The seats are moved in ascending order, so that no place overwrites a seat that has not been moved yet.
+    """
     for array in (w.alpha[p], w.g[p], w.lower[p], w.upper[p], w.sign[p]):
         array[place] = array[seat]
         array[seat] = 0.0
@@ -266,7 +269,10 @@ def _move(w: Any, p: int, seat: int, place: int) -> None:  # pragma: no cover
 
 @njit()
 def adopt(w: Any, p: int, alpha: Any, g: Any, band: float) -> None:  # pragma: no cover
-    """Replace the coefficients and gradients of problem p, and evict the members that are of no use by more than `band`."""
+    """Replace the coefficients and gradients of problem p, and evict blatant non-support vectors.
+
+    Members with α = 0 whose gradients are within `band` of the extremes are kept.
+    """
     places = len(alpha)
     for place in range(places):
         if w.member[p, place]:
@@ -282,9 +288,10 @@ def adopt(w: Any, p: int, alpha: Any, g: Any, band: float) -> None:  # pragma: n
 
 @njit()
 def _useless(w: Any, p: int, place: int, top: float, bottom: float, band: float) -> bool:  # pragma: no cover
-    """Tell whether a member with α = 0 is a blatant non-support vector by more than `band`, and no extreme itself.
+    """Return whether a member with α = 0 is a blatant non-support vector by more than `band`, and not an extreme itself.
 
-    While no support vector is free, an extreme that violates with nobody bounds the range of the bias; see `entry_levels`.
+    If no support vector is free, an extreme bounds the range of the bias and is kept, even if it does not violate with any
+    member; see `entry_levels`.
     """
     sign, g = w.sign[p, place], w.g[p, place]
     inside = g > bottom + band if sign < 0 else g < top - band
@@ -293,13 +300,13 @@ def _useless(w: Any, p: int, place: int, top: float, bottom: float, band: float)
 
 @njit()
 def blatant(sign: float, g: float, top: float, bottom: float) -> bool:  # pragma: no cover
-    """Tell whether no pair can violate with a member whose α is 0 (step 4 of REPROCESS)."""
+    """Return whether a member with α = 0 cannot be part of any violating pair (step 4 of REPROCESS, paper 1, section 3.2)."""
     return bool(g >= top) if sign < 0 else bool(g <= bottom)
 
 
 @njit()
 def refresh_extremes(w: Any, p: int) -> None:  # pragma: no cover
-    """Compute the extremes of every block anew."""
+    """Recompute the extreme gradients of every block."""
     g, up, down = w.g[p], w.up[p], w.down[p]
     for block in range(w.top.shape[1]):
         w.top[p, block], w.bottom[p, block] = block_extremes(g, up, down, block * PAGE, (block + 1) * PAGE)

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from dasksvm.solver.decomposition.intake import AllExamples, view_for_intake
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.generator import draw, skip
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.lasvm.finishing import present_rows
 from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
-from dasksvm.solver.multiclass.schedule import draw, skip
 from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import PAGE

@@ -1,9 +1,10 @@
-"""LASVM-G and its kin: one coefficient at a time, REPROCESS until the gap is within its target (paper 2, sections 4 to 7).
+"""The steps of LASVM-G, LASVM-NC and LASVM-I, in one coefficient each (paper 2, sections 4 to 7).
 
-There is no bias. An example gets its box when it is met: that of the hinge loss, or, where y f(x) < s, of the ramp loss (paper 2,
-equation 17). Of the members with α = 0 those with the smallest |g| are kept, at most `allowance`: CLEAN is made after every
-example. So an example that CLEAN would remove at once is not taken in, and its kernel row is never needed; it is still an
-iteration, with its REPROCESS steps. LASVM-I has no iteration for the examples that it skips.
+After each example, REPROCESS steps are made until the duality gap is at most its target. An example gets its box when it is
+processed: that of the hinge loss or, if y f(x) < s, that of the ramp loss (paper 2, equation 17). CLEAN is run after every
+example: of the members with α = 0, at most `allowance` with the smallest |g| are kept. An example that CLEAN would remove at once
+does not enter, so that its kernel row is not needed, but it still counts as an iteration and is followed by REPROCESS steps.
+LASVM-I makes no iteration for the examples that it skips.
 """
 
 from typing import Any, NamedTuple
@@ -29,31 +30,31 @@ from dasksvm.solver.state.row_cache import PAGE
 from dasksvm.solver.state.working_arrays import evict, insert, set_alpha, write_alpha
 
 NEW, PROCESS, REPROCESS = 0, 1, 2
-# What stands for the place of an example that has none: it is met without being taken in, or skipped altogether.
+# Instead of a place: the example does not enter but counts as an iteration, or is skipped altogether.
 OUTSIDE, SKIPPED = -1, -2
-# Where a problem stands within a batch: its gap, the target of the gap, whether the target is that of the present state.
+# Fields of a problem's status within a batch: its gap, the target of the gap, whether the target is up to date.
 GAP, TARGET, CURRENT, STANDING = range(4)
 
 
 class GapRules(NamedTuple):
-    """What the user set.
+    """The parameters of the solver.
 
     Attributes
     ----------
     tau : float
-        Gradients below it are left alone.
+        Coefficients with smaller gradients are not moved.
     C : float
-        The least gap target.
+        The smallest target of the gap.
     threshold : float
-        Takes the place of max(C, gap target); nan: it does not.
+        A fixed target of the gap; nan: the target is computed (see `target`).
     ramp : float
-        s; -inf: the hinge loss.
+        s, the parameter of the ramp loss; -inf: the hinge loss.
     ignore : bool
-        Whether examples outside [s, 1] are skipped, and not given the ramp's box.
+        Whether examples with y f(x) outside [s, 1] are skipped (LASVM-I) instead of getting the box of the ramp loss.
     warmup : int
-        Support vectors from which on the ramp matters.
+        The ramp loss is used once there are more support vectors than this.
     allowance : int
-        Members with α = 0 that CLEAN leaves.
+        Number of members with α = 0 that CLEAN keeps.
     """
 
     tau: float
@@ -66,7 +67,15 @@ class GapRules(NamedTuple):
 
 
 class Room(NamedTuple):
-    """How far each coefficient may rise, B - α, and fall, A - α, shape (N,); the largest |g| that may move of each block."""
+    """The steps that the boxes allow.
+
+    Attributes
+    ----------
+    rise, fall : ndarray of float64, shape (N,)
+        B - α and A - α of each place.
+    best : ndarray of float64, shape (blocks,)
+        For each block the largest |g| of a member that can move along its gradient.
+    """
 
     rise: Any
     fall: Any
@@ -74,19 +83,19 @@ class Room(NamedTuple):
 
 
 @njit()
-def run(w: Any, cache: Any, batch: Any, rules: Any, most: int, stand: Any, p: int) -> int:  # pragma: no cover
-    """Process a batch, or what is left of it, in problem p. Returns DONE, ROW_MISSING (at[p, MISSING] says whose) or FULL.
+def run(w: Any, cache: Any, batch: Any, rules: Any, max_support: int, status: Any, p: int) -> int:  # pragma: no cover
+    """Process a batch, or the rest of it, in problem p. Returns DONE, FULL, or ROW_MISSING with the place in at[p, MISSING].
 
-    `stand`, of shape (P, STANDING), is zero when the batch begins; at `most` support vectors S is full.
+    `status`, of shape (P, STANDING), is zero when the batch begins; S is full at `max_support` support vectors.
     """
-    at, now, room = batch.at[p], stand[p], room_of(w, batch, p)
+    at, now, room = batch.at[p], status[p], room_of(w, batch, p)
     if at[CANDIDATE] == 0 and at[STAGE] == NEW:
         now[GAP] = gap(w, p)
     while at[CANDIDATE] < len(batch.row_of):
         if at[STAGE] == NEW:
             if now[CURRENT] == 0.0:
                 now[TARGET], now[CURRENT] = target(w, batch, rules, p), 1.0
-            at[PLACE] = _meet(w, batch, rules, p, at[CANDIDATE], room)
+            at[PLACE] = _admit(w, batch, rules, p, at[CANDIDATE], room)
             if at[PLACE] == SKIPPED:
                 at[CANDIDATE] += 1
                 at[SEEN] += 1
@@ -96,23 +105,23 @@ def run(w: Any, cache: Any, batch: Any, rules: Any, most: int, stand: Any, p: in
                 now[GAP] += gap_of(w, p, at[PLACE])
             at[STAGE] = PROCESS
         if at[STAGE] == PROCESS:
-            if at[PLACE] >= 0 and not _move(w, cache, batch, p, at[PLACE], now, room):
+            if at[PLACE] >= 0 and not _process(w, cache, batch, p, at[PLACE], now, room):
                 return ROW_MISSING
             at[STAGE] = REPROCESS
-        if now[GAP] > now[TARGET] and not _descend(w, cache, batch, rules, p, now, room):
+        if now[GAP] > now[TARGET] and not _reprocess(w, cache, batch, rules, p, now, room):
             return ROW_MISSING
         _clean(w, rules.allowance, p, now, room)
         at[STAGE] = NEW
         at[CANDIDATE] += 1
         at[SEEN] += 1
-        if w.count[p, 0] - w.count[p, 1] >= most:
+        if w.count[p, 0] - w.count[p, 1] >= max_support:
             return FULL
     return DONE
 
 
 @njit()
 def room_of(w: Any, batch: Any, p: int) -> Any:  # pragma: no cover
-    """Give the room of every coefficient."""
+    """Compute the steps that the boxes allow in problem p."""
     rise, fall = w.upper[p] - w.alpha[p], w.lower[p] - w.alpha[p]
     best = np.zeros(batch.base // PAGE + 1)
     for b in range(len(best)):
@@ -122,14 +131,17 @@ def room_of(w: Any, batch: Any, p: int) -> Any:  # pragma: no cover
 
 @njit()
 def gap_of(w: Any, p: int, place: int) -> float:  # pragma: no cover
-    """What a member adds to the gap: max(A g, B g) - α g (paper 2, equation 9, with the sign that follows from equation 6)."""
+    """Compute a member's part of the gap: max(A g, B g) - α g.
+
+    This is paper 2, equation 9, with the sign that follows from equation 6.
+    """
     g = w.g[p, place]
     return float(max(w.lower[p, place] * g, w.upper[p, place] * g) - w.alpha[p, place] * g)
 
 
 @njit(fastmath=SUMS)
 def gap(w: Any, p: int) -> float:  # pragma: no cover
-    """Primal minus dual of the problem of the members alone."""
+    """Compute the duality gap, primal minus dual, of the problem restricted to the members (paper 2, equation 9)."""
     alpha, g, lower, upper = w.alpha[p], w.g[p], w.lower[p], w.upper[p]
     total = 0.0
     for a in range(w.size[0]):
@@ -140,9 +152,9 @@ def gap(w: Any, p: int) -> float:  # pragma: no cover
 
 @njit(fastmath=SUMS)
 def target(w: Any, batch: Any, rules: Any, p: int) -> float:  # pragma: no cover
-    """Compute what the gap is to be brought to: max(C, the standard deviation of the primal's terms) (paper 2, equation 8).
+    """Compute the target of the gap: max(C, the standard deviation of the terms of the primal) (paper 2, equation 8).
 
-    Both sums are over the support vectors; the radicand is never negative but for rounding.
+    Both sums of equation 8 are over the support vectors. The radicand can be negative only through rounding.
     """
     if not np.isnan(rules.threshold):
         return float(rules.threshold)
@@ -158,23 +170,23 @@ def target(w: Any, batch: Any, rules: Any, p: int) -> float:  # pragma: no cover
 
 @njit()
 def band(w: Any, rules: Any, p: int) -> Any:  # pragma: no cover
-    """Give (low, high): an example is taken in where -low < 1 - y f < high, or, if others are skipped, at these ends too.
+    """Return (low, high): an example enters if -low < 1 - y f < high; with `ignore`, also if it is equal to either end.
 
-    Beyond -low it cannot rise, and CLEAN would remove it at once; beyond `high` the ramp is flat, and the same is true, or it is
-    ignored.
+    Below -low, α cannot rise and CLEAN would remove the example at once. Above `high` the ramp loss is flat, so that either the
+    same holds or the example is skipped.
     """
-    bar = np.inf
+    worst = np.inf
     if w.count[p, 1] >= rules.allowance:
-        bar = 0.0
+        worst = 0.0
         for z in range(w.count[p, 1]):
-            bar = max(bar, abs(w.g[p, w.zeros[p, z]]))
-    high = 1.0 - rules.ramp if _warm(w, rules, p) else np.inf
-    return (0.0, high) if rules.ignore else (bar, max(high, bar))
+            worst = max(worst, abs(w.g[p, w.zeros[p, z]]))
+    high = 1.0 - rules.ramp if _uses_ramp(w, rules, p) else np.inf
+    return (0.0, high) if rules.ignore else (worst, max(high, worst))
 
 
 @njit()
 def bands(w: Any, rules: Any) -> Any:  # pragma: no cover
-    """Give the band of each problem, shape (P, 2)."""
+    """Return the band of each problem, shape (P, 2)."""
     out = np.empty((len(w.alpha), 2))
     for p in range(len(out)):
         out[p, 0], out[p, 1] = band(w, rules, p)
@@ -182,13 +194,13 @@ def bands(w: Any, rules: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def _warm(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
+def _uses_ramp(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
     return bool(w.count[p, 0] - w.count[p, 1] > rules.warmup)
 
 
 @njit()
-def _meet(w: Any, batch: Any, rules: Any, p: int, c: int, room: Any) -> int:  # pragma: no cover
-    """Take a candidate in with α = 0 and the box that it keeps; returns its place, OUTSIDE where it stays out, or SKIPPED."""
+def _admit(w: Any, batch: Any, rules: Any, p: int, c: int, room: Any) -> int:  # pragma: no cover
+    """Make a candidate a member with α = 0 and its final box. Returns its place, or OUTSIDE or SKIPPED if it does not enter."""
     k, place = batch.row_of[c], batch.known[c]
     if place >= 0 and w.member[p, place]:
         return OUTSIDE
@@ -205,7 +217,7 @@ def _meet(w: Any, batch: Any, rules: Any, p: int, c: int, room: Any) -> int:  # 
     if place < 0:
         place = batch.base + k
     # β = C turns the box [0, C y] into [-C y, 0] (paper 2, equation 17).
-    flat = _warm(w, rules, p) and lacking > 1.0 - rules.ramp
+    flat = _uses_ramp(w, rules, p) and lacking > 1.0 - rules.ramp
     insert(w, p, place, -sign if flat else sign, batch.bound[p, c], gradient)
     w.sign[p, place] = sign
     room.rise[place], room.fall[place] = w.upper[p, place], w.lower[p, place]
@@ -213,8 +225,8 @@ def _meet(w: Any, batch: Any, rules: Any, p: int, c: int, room: Any) -> int:  # 
 
 
 @njit()
-def _move(w: Any, cache: Any, batch: Any, p: int, i: int, now: Any, room: Any) -> bool:  # pragma: no cover
-    """Make the step of PROCESS along a coefficient. False if the kernel row is missing."""
+def _process(w: Any, cache: Any, batch: Any, p: int, i: int, now: Any, room: Any) -> bool:  # pragma: no cover
+    """Make the step of PROCESS in coefficient i. Returns False if its kernel row is missing."""
     length = free_step(w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.diagonal, i)
     if length == 0.0:
         return True
@@ -232,10 +244,11 @@ def _move(w: Any, cache: Any, batch: Any, p: int, i: int, now: Any, room: Any) -
 
 
 @njit()
-def _descend(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, room: Any) -> bool:  # pragma: no cover
-    """REPROCESS until the gap is at its target, or no gradient is above τ. False if a kernel row is missing.
+def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, room: Any) -> bool:  # pragma: no cover
+    """Make REPROCESS steps until the gap is at its target or no gradient is above τ. Returns False if a kernel row is missing.
 
-    The arrays are taken out of their tuples once: each time costs two atomic operations, and a step has little else to do.
+    Arrays are unpacked from their tuples before the loop, because each access costs two atomic operations, which is much
+    compared with a step.
     """
     g, alpha, lower, upper, up, down = w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p]
     zeros, zero_at, count, diagonal, at = w.zeros[p], w.zero_at[p], w.count[p], w.diagonal, batch.at[p]
@@ -256,7 +269,7 @@ def _descend(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, room:
             touched[i] = True
         length = free_step(g, alpha, lower, upper, diagonal, i)
         if length == 0.0:
-            # Less than what is snapped to the bound: nothing is gained any more, whatever the gap is.
+            # The step is so short that the coefficient would be snapped back to its bound: no further progress is possible.
             break
         write_alpha(alpha, lower, upper, up, down, zeros, zero_at, count, i, alpha[i] + length)
         rise[i], fall[i] = upper[i] - alpha[i], lower[i] - alpha[i]
@@ -269,7 +282,7 @@ def _descend(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, room:
 
 @njit(inline=True)
 def free_step(g: Any, alpha: Any, lower: Any, upper: Any, diagonal: Any, i: int) -> float:  # pragma: no cover
-    """Give the step to the optimum along a coefficient, or to the end of its box: as far as `write_alpha` will move it."""
+    """Compute the step in a coefficient to the optimum or to the edge of its box, including the snapping of `write_alpha`."""
     free = alpha[i] + g[i] / max(diagonal[i], LEAST_CURVATURE)
     return float(snapped(free, lower[i], upper[i]) - alpha[i])
 
@@ -289,7 +302,7 @@ def shift(
     i: int,
     length: float,
 ) -> float:  # pragma: no cover
-    """Move all gradients by a step of member i, block by block; write the steepest of each, and return the gap."""
+    """Update all gradients for a step in member i, block by block; write each block's largest movable |g| and return the gap."""
     total = 0.0
     for start in range(0, base, PAGE):
         stop, b = min(start + PAGE, rows.shape[1]), start // PAGE
@@ -308,7 +321,7 @@ def shift(
 
 @njit()
 def _clean(w: Any, allowance: int, p: int, now: Any, room: Any) -> None:  # pragma: no cover
-    """CLEAN: of the members with α = 0, those with the largest |g| leave until `allowance` are left."""
+    """Run CLEAN: evict the members with α = 0 and the largest |g| until `allowance` of them are left (paper 2, section 4)."""
     zeros, g = w.zeros[p], w.g[p]
     rise, fall, best = room
     while w.count[p, 1] > allowance:

@@ -1,14 +1,15 @@
-"""Tracking the optimum: after each example K coordinate steps at random (paper 3, algorithms 1 and 2, sections 5.1 and 5.2).
+"""Tracking the optimum: K random coordinate steps after each example (paper 3, algorithms 1 and 2, sections 5.1 and 5.2).
 
-Examples have numbers in the order in which they came first. After the t-th, K picks are drawn uniformly from {1..t}, and each
-makes the step α_i ← α_i + max(A - α_i, min(B - α_i, g_i / K_ii)), in the signs of paper 1. The picks are a function of the seed
-and of how many examples came, not of what the steps did, so that the kernel rows they need can be computed ahead, as a tile.
+Examples are numbered in the order in which they first arrived. After the t-th example, K picks are drawn uniformly from {1..t},
+and each makes the step α_i ← α_i + max(A - α_i, min(B - α_i, g_i / K_ii)), with the signs of paper 1. The picks depend only on
+the seed and on the number of examples so far, not on the outcome of the steps, so that the kernel rows they need can be computed
+in advance, as one tile.
 
-"support" is the cheap variant: only members with α ≠ 0 have a gradient. Who reaches 0 is passed over from then on, and leaves
-when the next example comes: until then it is part of the average.
+The variant "support" is cheaper: gradients are kept only for members with α ≠ 0. A member whose α becomes 0 is not moved any
+more and is evicted when the next example arrives; until then it is part of the average.
 
-The average of an example's K iterates is kept as what differs from the last one: a change Δ by the k-th step is missing in the
-k - 1 iterates before, so ᾱ_i = α_i - Σ Δ (k - 1) / K.
+The average of the K iterates of an example is stored as its difference from the last iterate: a change Δ made by the k-th step is
+missing in the k - 1 iterates before it, so ᾱ_i = α_i - Σ Δ (k - 1) / K.
 """
 
 from typing import Any, NamedTuple
@@ -16,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.generator import draw, skip
 from dasksvm.solver.jit import SUMS, njit
-from dasksvm.solver.multiclass.schedule import draw, skip
 from dasksvm.solver.state.batch import (
     CANDIDATE,
     DONE,
@@ -34,25 +35,25 @@ from dasksvm.solver.state.batch import (
 from dasksvm.solver.state.working_arrays import evict, insert, write_alpha
 from dasksvm.solver.unbiased.gap_steps import free_step, gap, gap_of, room_of, shift
 
-NEW, ASCEND = 0, 1
-# Of a problem: its gap and Σ C_i of its members now; the sum over the examples of the first divided by the second, and their
-# number; what the process operations gained (δ of theorem 3).
+NEW, STEP = 0, 1
+# Fields of a problem's status: its gap; Σ C_i of its members; the sum over all examples so far of gap / Σ C_i; the number of
+# these examples; the dual increase of the process operations (δ of theorem 3).
 GAP, BOXES, SUM, COUNT, GAINED, FIELDS = range(6)
 
 
 class TrackingRules(NamedTuple):
-    """What the user set.
+    """The parameters of the solver.
 
     Attributes
     ----------
     steps : int
-        K.
+        K, the number of steps per example.
     process : bool
-        Whether a step in the new example comes first (algorithm 2).
+        Whether a step in the new example precedes the random ones (algorithm 2).
     support : bool
-        Whether members with α ≠ 0 alone have a gradient.
+        Whether gradients are kept only for members with α ≠ 0.
     average : bool
-        Whether the mean of the last example's iterates is given out.
+        Whether the model is the mean of the iterates of the last example, instead of the last iterate.
     """
 
     steps: int
@@ -62,15 +63,15 @@ class TrackingRules(NamedTuple):
 
 
 class Tracks(NamedTuple):
-    """What the iterations leave beside the expansion.
+    """The state of the iterations that is not part of the expansion.
 
     Attributes
     ----------
     now : ndarray of float64, shape (P, FIELDS)
     places, amounts : ndarray of int64 and float64, shape (P, K)
-        Places whose average differs from α, and by how much.
+        The places whose average differs from α, and the differences.
     count : ndarray of int64, shape (P,)
-        Entries of these.
+        Number of entries in `places` and `amounts`.
     """
 
     now: Any
@@ -80,7 +81,7 @@ class Tracks(NamedTuple):
 
 
 def empty_tracks(problems: int, steps: int) -> Tracks:
-    """Make the tracks of a run that has not begun."""
+    """Return the state of the iterations before the first example."""
     return Tracks(
         now=np.zeros((problems, FIELDS)),
         places=np.zeros((problems, steps), np.int64),
@@ -91,18 +92,20 @@ def empty_tracks(problems: int, steps: int) -> Tracks:
 
 @njit()
 def pick(seed: int, done: int, known: Any, steps: int, places: Any) -> Any:  # pragma: no cover
-    """Draw the picks of a batch, and look up where they stand; shape (m, K), -1 for nowhere.
+    """Draw the picks of a batch. Returns their places, shape (m, K), with -1 for examples that have no place.
 
     Parameters
     ----------
-    seed, done : int
-        Of the picks; how many examples came before the batch.
+    seed : int
+        Seed of the picks.
+    done : int
+        Number of examples before this batch.
     known : ndarray of int64, shape (m,)
-        t at each example of the batch.
+        t of each example of the batch.
     steps : int
         K.
     places : ndarray of int64
-        Place of each number.
+        Place of each example, by its number.
     """
     out = np.empty((len(known), steps), np.int64)
     random = np.empty(1, np.uint64)
@@ -116,9 +119,9 @@ def pick(seed: int, done: int, known: Any, steps: int, places: Any) -> Any:  # p
 
 @njit()
 def run(
-    w: Any, cache: Any, batch: Any, rules: Any, most: int, picked: Any, tracks: Any, p: int
+    w: Any, cache: Any, batch: Any, rules: Any, max_support: int, picked: Any, tracks: Any, p: int
 ) -> int:  # pragma: no cover
-    """Process a batch, or what is left of it, in problem p. Returns DONE, ROW_MISSING (at[p, MISSING] says whose) or FULL."""
+    """Process a batch, or the rest of it, in problem p. Returns DONE, FULL, or ROW_MISSING with the place in at[p, MISSING]."""
     at, now, room = batch.at[p], tracks.now[p], room_of(w, batch, p)
     if at[CANDIDATE] == 0 and at[STAGE] == NEW:
         now[GAP], now[BOXES] = gap(w, p), boxes(w, p)
@@ -126,25 +129,25 @@ def run(
         if at[STAGE] == NEW:
             tracks.count[p] = 0
             if rules.support:
-                _let_go(w, p, now, room)
-            at[PLACE] = _meet(w, batch, rules, p, at[CANDIDATE], now, room)
+                _evict_zeros(w, p, now, room)
+            at[PLACE] = _admit(w, batch, rules, p, at[CANDIDATE], now, room)
             at[REPEAT] = -1 if rules.process and at[PLACE] >= 0 else 0
-            at[STAGE] = ASCEND
-        if not _ascend(w, cache, batch, rules, picked, tracks, p, room):
+            at[STAGE] = STEP
+        if not _make_steps(w, cache, batch, rules, picked, tracks, p, room):
             return ROW_MISSING
         now[SUM] += now[GAP] / now[BOXES] if now[BOXES] > 0.0 else 0.0
         now[COUNT] += 1
         at[STAGE] = NEW
         at[CANDIDATE] += 1
         at[SEEN] += 1
-        if w.count[p, 0] - w.count[p, 1] >= most:
+        if w.count[p, 0] - w.count[p, 1] >= max_support:
             return FULL
     return DONE
 
 
 @njit(fastmath=SUMS)
 def boxes(w: Any, p: int) -> float:  # pragma: no cover
-    """Σ C_i of the members."""
+    """Compute Σ C_i of the members."""
     lower, upper = w.lower[p], w.upper[p]
     total = 0.0
     for a in range(len(lower)):
@@ -154,14 +157,14 @@ def boxes(w: Any, p: int) -> float:  # pragma: no cover
 
 @njit()
 def standing(w: Any, p: int) -> float:  # pragma: no cover
-    """Give the gap of the members, divided by Σ C_i of theirs; 0 without members."""
+    """Compute the gap of the members divided by their Σ C_i; 0 if there are no members."""
     total = boxes(w, p)
     return gap(w, p) / total if total > 0.0 else 0.0
 
 
 @njit()
-def _let_go(w: Any, p: int, now: Any, room: Any) -> None:  # pragma: no cover
-    """Evict the members whose α became 0 since the example before."""
+def _evict_zeros(w: Any, p: int, now: Any, room: Any) -> None:  # pragma: no cover
+    """Evict the members whose α has become 0 since the previous example."""
     while w.count[p, 1] > 0:
         place = w.zeros[p, 0]
         now[GAP] -= gap_of(w, p, place)
@@ -172,8 +175,8 @@ def _let_go(w: Any, p: int, now: Any, room: Any) -> None:  # pragma: no cover
 
 
 @njit()
-def _meet(w: Any, batch: Any, rules: Any, p: int, c: int, now: Any, room: Any) -> int:  # pragma: no cover
-    """Take a candidate in with α = 0, if it can have another one; returns its place, or -1 where it stays out."""
+def _admit(w: Any, batch: Any, rules: Any, p: int, c: int, now: Any, room: Any) -> int:  # pragma: no cover
+    """Make a candidate a member with α = 0, unless its α could not change. Returns its place, or -1 if it does not enter."""
     k, place = batch.row_of[c], batch.known[c]
     if place >= 0 and w.member[p, place]:
         return int(place)
@@ -194,12 +197,13 @@ def _meet(w: Any, batch: Any, rules: Any, p: int, c: int, now: Any, room: Any) -
 
 
 @njit()
-def _ascend(
+def _make_steps(
     w: Any, cache: Any, batch: Any, rules: Any, picked: Any, tracks: Any, p: int, room: Any
 ) -> bool:  # pragma: no cover
-    """Make the step in the new example, and those in the picks; False if a kernel row is missing.
+    """Make the step in the new example and those in the picks. Returns False if a kernel row is missing.
 
-    The arrays are taken out of their tuples once: each time costs two atomic operations, and a step has little else to do.
+    Arrays are unpacked from their tuples before the loop, because each access costs two atomic operations, which is much
+    compared with a step.
     """
     g, alpha, lower, upper, up, down = w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p]
     rise, fall, best = room
@@ -236,7 +240,7 @@ def _ascend(
 
 @njit()
 def wanted(w: Any, support: bool, picked: Any, base: int) -> Any:  # pragma: no cover
-    """List the members that picks would move now in some problem, in the order of the picks."""
+    """Return the members that the picks would move in some problem in its current state, in the order of the picks."""
     out, listed = np.empty(base, np.int64), np.zeros(base, np.bool_)
     total = 0
     for i in picked.ravel():
@@ -254,7 +258,7 @@ def wanted(w: Any, support: bool, picked: Any, base: int) -> Any:  # pragma: no 
 
 
 def averaged(w: Any, tracks: Tracks, p: int, places: int) -> NDArray[np.float64]:
-    """Give ᾱ of the first places of a problem; within its box, but for rounding, by its nature."""
+    """Return ᾱ of the first `places` places of a problem. It is in its box up to rounding, so clipping does not change it."""
     alpha: NDArray[np.float64] = w.alpha[p, :places].copy()
     count = tracks.count[p]
     np.subtract.at(alpha, tracks.places[p, :count], tracks.amounts[p, :count])
@@ -264,9 +268,10 @@ def averaged(w: Any, tracks: Tracks, p: int, places: int) -> NDArray[np.float64]
 def tracking_bound(
     dual: NDArray[np.float64], steps: NDArray[np.float64], C: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """μ(D / (K T)), μ(x) = √(2x) + x / C: what theorems 2 and 3 bound the mean normalised gap by, after K T = `steps` steps.
+    """Compute the bound on the mean normalised gap after K T = `steps` steps (paper 3, theorems 2 and 3).
 
-    D is the dual that those steps gained: all of it, or, of algorithm 2, what the process operations did not.
+    The bound is μ(D / (K T)) with μ(x) = √(2x) + x / C. D is the increase of the dual by these steps: for algorithm 1 the whole
+    dual, for algorithm 2 without the increase by the process operations.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = np.maximum(dual, 0.0) / steps
