@@ -189,3 +189,11 @@ def test_guides_name_every_choice(document, names):
     text = (ROOT / "docs" / document).read_text()
     for name in names:
         assert re.search(rf"`\"?{re.escape(name)}\"?`", text), name
+
+
+def test_architecture_names_every_package():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    package = ROOT / "dasksvm"
+    for path in package.rglob("__init__.py"):
+        name = str(path.parent.relative_to(package))
+        assert name == "." or f"`{name}`" in text, name
