@@ -13,7 +13,7 @@ from typing import Any
 
 import dask.config
 import numpy as np
-from distributed import Client
+from distributed import Client, WorkerPlugin
 from distributed.utils import get_mp_context
 
 from dasksvm import Dataset, LaSVC
@@ -105,19 +105,34 @@ def sabotage(sequence: int, number: int = signal.SIGKILL) -> None:
     worker_tasks.execute = fatal
 
 
-def brake(seconds: float = 0.1) -> None:
-    """Run this on a worker: it takes at least this long for each batch, so that tests can interfere before a run is over."""
-    from dasksvm.runtime import worker_tasks
+class Brake(WorkerPlugin):
+    """Makes workers, those that are restarted too, take at least this long for each batch.
 
-    if hasattr(worker_tasks, "braked"):
-        return
-    worker_tasks.braked, execute = True, worker_tasks.execute
+    Tests interfere with runs, which would be over too soon on a fast machine.
 
-    def slow(plan: Any, *arguments: Any) -> Any:
-        time.sleep(seconds)
-        return execute(plan, *arguments)
+    Parameters
+    ----------
+    seconds : float
+    """
 
-    worker_tasks.execute = slow
+    name = "brake"
+
+    def __init__(self, seconds: float = 0.1) -> None:
+        self.seconds = seconds
+
+    def setup(self, worker: Any) -> None:
+        """Slow down the tasks of a worker's process."""
+        from dasksvm.runtime import worker_tasks
+
+        if hasattr(worker_tasks, "braked"):
+            return
+        worker_tasks.braked, execute = True, worker_tasks.execute
+
+        def slow(plan: Any, *arguments: Any) -> Any:
+            time.sleep(self.seconds)
+            return execute(plan, *arguments)
+
+        worker_tasks.execute = slow
 
 
 def wait_for(condition: Callable[[], Any]) -> None:

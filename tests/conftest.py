@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dasksvm import SMOSVC, LaSVC
-from tests.clusters import Processes, brake, cluster, noisy, quick, recovered, solver
+from tests.clusters import Brake, Processes, cluster, noisy, quick, recovered, solver
 
 # No deadline: how long an example takes depends on the machine.
 hypothesis.settings.register_profile("dasksvm", deadline=None)
@@ -61,7 +61,7 @@ def processes():
 def client(processes):
     """The client of `processes`, after all killed workers are back; its workers are slowed down by `brake`."""
     client = recovered(processes, 3)
-    client.run(brake)
+    client.register_plugin(Brake())
     return client
 
 

@@ -13,6 +13,7 @@ import dasksvm
 from dasksvm import train
 from dasksvm.runtime import JobLost
 from tests.clusters import (
+    Brake,
     cluster,
     compute_workers,
     coordinator_worker,
@@ -134,6 +135,7 @@ def test_more_losses_than_allowed(data, tmp_path):
         quick(**{"distributed.scheduler.allowed-failures": 1}),
         cluster(1, processes=True) as client,
     ):
+        client.register_plugin(Brake())
         longer = solver(epochs=3)
         job = dasksvm.submit(data, longer, client=client, checkpoint=tmp_path, every=0.2)
         seen = 0
@@ -152,6 +154,7 @@ def test_a_job_that_was_given_up_goes_on_as_another(data, expected, tmp_path):
         quick(**{"distributed.scheduler.allowed-failures": 0}),
         cluster(1, processes=True) as client,
     ):
+        client.register_plugin(Brake())
         job = dasksvm.submit(data, solver(), client=client, checkpoint=tmp_path, every=0.2)
         beyond(job, 2000)
         send(client, started(client, job)[0], signal.SIGKILL)

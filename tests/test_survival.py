@@ -114,7 +114,8 @@ def test_coordinator_killed_and_its_newest_snapshot_is_corrupt(client, data, tmp
         newest = max(tmp_path.glob("snapshot-*-??????"))
         newest.write_bytes(newest.read_bytes()[:-9])
 
-    kill = once(lambda progress: len(snapshots_in(tmp_path)) > 1, strike)
+    # Late enough for the snapshot before the newest to have some results.
+    kill = once(lambda progress: progress.seen > 3000 and len(snapshots_in(tmp_path)) > 2, strike)
     with listening() as texts:
         run = train(data, solver(), client=client, checkpoint=tmp_path, every=0.1, callbacks=[kill])
     assert [text for text in texts if "cannot be used" in text]
