@@ -1,5 +1,8 @@
 """Data sets at URLs: nothing that exists is replaced or deleted, and nothing that is lost is made up."""
 
+import asyncio
+import time
+
 import dask.array as da
 import fsspec
 import numpy as np
@@ -178,6 +181,25 @@ def test_a_store_that_fails_half_way_is_told_and_the_rest_is_removed(tmp_path, m
     with pytest.raises(PermissionError, match="the token has expired"):
         Dataset.create(f"memory://{tmp_path}/d.zarr", *rows(), chunk_rows=20)
     assert len(written) == 8
+    assert files(f"memory://{tmp_path}") == {}
+
+
+def test_objects_that_are_being_written_when_another_fails_are_removed_too(tmp_path, monkeypatch):
+    work, failed = FsspecStore.set, []
+
+    async def slow(self, key, value, *more):
+        if "/c/" in key and not failed:
+            failed.append(key)
+            raise PermissionError(13, "the token has expired")
+        if "/c/" in key:
+            await asyncio.sleep(0.3)
+        await work(self, key, value, *more)
+
+    monkeypatch.setattr(FsspecStore, "set", slow)
+    with pytest.raises(PermissionError, match="the token has expired"):
+        Dataset.create(f"memory://{tmp_path}/d.zarr", *rows(), chunk_rows=20)
+    time.sleep(0.5)
+    assert failed
     assert files(f"memory://{tmp_path}") == {}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Condition
 from typing import Any
 
 from fsspec.core import url_to_fs
@@ -19,6 +20,8 @@ from dasksvm.data.paths import is_url
 
 # Number of objects that are removed in parallel after a failed write.
 REMOVED_AT_ONCE = 16
+# Seconds to wait for objects that are being written when a write fails.
+IN_FLIGHT_TIMEOUT = 60.0
 
 
 def store_at(path: str) -> Store:
@@ -48,11 +51,29 @@ class NewStore(FsspecStore):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.written: set[str] = set()
+        self._changed = Condition()
+        self._in_flight = 0
+        self._abandoned = False
 
     async def set(self, key: str, value: Buffer, byte_range: tuple[int, int] | None = None) -> None:
-        """Write an object."""
-        self.written.add(key)
-        await super().set(key, value, byte_range)
+        """Write an object, unless the store was abandoned."""
+        with self._changed:
+            if self._abandoned:
+                return
+            self._in_flight += 1
+            self.written.add(key)
+        try:
+            await super().set(key, value, byte_range)
+        finally:
+            with self._changed:
+                self._in_flight -= 1
+                self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """Write nothing more, and wait for objects that are being written: several are at a time, and one of them may fail first."""
+        with self._changed:
+            self._abandoned = True
+            self._changed.wait_for(lambda: self._in_flight == 0, IN_FLIGHT_TIMEOUT)
 
 
 @contextmanager
@@ -70,6 +91,7 @@ def created_at(url: str) -> Iterator[NewStore]:
         yield store
     except BaseException as error:
         try:
+            store.abandon()
             _remove(url, store.written)
         except Exception as failure:
             warnings.warn(f"what was written to {url} could not be removed: {failure}", RuntimeWarning, stacklevel=4)
