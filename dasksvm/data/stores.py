@@ -70,7 +70,7 @@ class NewStore(FsspecStore):
                 self._changed.notify_all()
 
     def abandon(self) -> None:
-        """Write nothing more, and wait for objects that are being written: several are at a time, and one of them may fail first."""
+        """Write nothing more, and wait for the objects that are being written: there may be several when one fails."""
         with self._changed:
             self._abandoned = True
             self._changed.wait_for(lambda: self._in_flight == 0, IN_FLIGHT_TIMEOUT)
