@@ -187,6 +187,7 @@ def test_a_tol_below_rounding_gives_a_warning():
 
 
 @pytest.mark.parametrize("name", ["cs", "llw"])
+@pytest.mark.filterwarnings("default:MulticlassSVC ended early:sklearn.exceptions.ConvergenceWarning")
 def test_the_batch_solver_alternates_between_entering_and_solving(name, monkeypatch):
     X, y, _, _ = digits(900)
     expected = solver(name, solver="batch").fit(X, y)

@@ -309,7 +309,7 @@ def test_a_scale_without_a_map_is_refused(tmp_path):
 
 def test_features_of_an_unknown_kind_are_not_read():
     with pytest.raises(ValueError, match=f"unknown kind '{NEW}'"):
-        capture.read_features({"kind": NEW})
+        capture.read_features({"feature_kind": NEW})
 
 
 def test_settings_of_no_solver_are_refused():

@@ -75,7 +75,7 @@ def _restored(name: str, new: Any, state: State) -> Any:
         return new
     if "page_count" in parts:
         return _read_rows(parts)
-    if "kind" in parts:
+    if "feature_kind" in parts:
         return FeatureStore(read_features(parts))
     return type(new)(**{part: parts[part].copy() for part in new._fields})
 
@@ -95,7 +95,7 @@ def _read_rows(state: State) -> RowCache:
 
 def _features(features: Features) -> State:
     kind = "sparse" if isinstance(features, SparseFeatures) else "dense"
-    return {"kind": kind, "columns": features.width, **features.arrays()}
+    return {"feature_kind": kind, "columns": features.width, **features.arrays()}
 
 
 def read_features(state: State) -> Features:
@@ -104,7 +104,7 @@ def read_features(state: State) -> Features:
     def read(*names: str) -> State:
         return {name: state[name].copy() for name in names}
 
-    match state["kind"]:
+    match state["feature_kind"]:
         case "sparse":
             return SparseFeatures(**read("data", "indices", "indptr", "squares"), columns=state["columns"])
         case "dense":
