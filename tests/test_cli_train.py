@@ -216,9 +216,14 @@ def test_a_run_that_a_signal_ends_keeps_a_snapshot_and_goes_on(by, where, data, 
 
     model, kept = tmp_path / "model", tmp_path / "kept"
     command = ("train", data.path, model, "--checkpoint", kept, "--epochs", 3, *where)
-    with monkeypatch.context() as patched:
-        patched.setattr(ProgressLines, "__call__", terminating)
-        result = call(*command)
+    # A process that was started in the background ignores SIGINT, and so would the command.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(ProgressLines, "__call__", terminating)
+            result = call(*command)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert result.exit_code == 128 + by, result.output
     told = "terminated" if by == signal.SIGTERM else "interrupted"
     again = f"{told}: a last snapshot was written. To resume: svm {shlex.join(map(str, command))} --resume"
