@@ -357,4 +357,4 @@ def _bytes(group: list[ScorePlan]) -> int:
     """Return the size in bytes of the kernel rows of some plans."""
     members = group[0].view.members
     size = 4 if members is None else members.dtype.itemsize
-    return size * sum(plan.wanted * len(plan.view.order) for plan in group)
+    return size * sum(plan.most_results * len(plan.view.order) for plan in group)

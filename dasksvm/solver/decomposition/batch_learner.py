@@ -13,10 +13,10 @@ from dasksvm.solver.lasvm.biased_learner import BiasedLearner
 class BatchLearner(BiasedLearner):
     """A learner that solves the problem of all examples, from α = 0 or from given coefficients."""
 
-    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "started", "start")
+    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "start_examples", "start_alpha")
     settings: DecompositionSettings
-    started: Ints = np.zeros(0, np.int64)
-    start: NDArray[np.float64] = np.zeros((1, 0))
+    start_examples: Ints = np.zeros(0, np.int64)
+    start_alpha: NDArray[np.float64] = np.zeros((1, 0))
 
     @property
     def stuck(self) -> bool:
@@ -27,19 +27,19 @@ class BatchLearner(BiasedLearner):
         """Tell whether a budget, or who watched, ended the run before it was done."""
         return self.stopped or (not self.converged and self.progress().steps >= self.settings.rules.limit)
 
-    def _claims(self) -> bool:
+    def _claims_convergence(self) -> bool:
         return not self.stopped
 
     def begin_at(self, examples: Ints, alpha: NDArray[np.float64]) -> None:
         """Begin at coefficients α of shape (P, S) of some examples, within their boxes and of sum 0."""
         order = np.argsort(examples)
-        self.started, self.start = examples[order], alpha[:, order]
+        self.start_examples, self.start_alpha = examples[order], alpha[:, order]
 
-    def started_at(self, examples: Ints) -> NDArray[np.float64]:
+    def start_alpha_of(self, examples: Ints) -> NDArray[np.float64]:
         """Give the coefficients, shape (P, m), that some examples begin at."""
         found = np.zeros((self.settings.problems, len(examples)))
-        if len(self.started):
-            at = np.minimum(np.searchsorted(self.started, examples), len(self.started) - 1)
-            hit = self.started[at] == examples
-            found[:, hit] = self.start[:, at[hit]]
+        if len(self.start_examples):
+            at = np.minimum(np.searchsorted(self.start_examples, examples), len(self.start_examples) - 1)
+            hit = self.start_examples[at] == examples
+            found[:, hit] = self.start_alpha[:, at[hit]]
         return found

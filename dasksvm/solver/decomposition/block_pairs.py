@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from dasksvm.solver.decomposition.pair_state import (
     FIELDS,
     LEAST,
-    NOWHERE,
-    NUMBERS,
+    MEASURES,
+    NO_MEMBER,
     SECOND_ORDER,
     PairChoice,
     make_pair_state,
@@ -20,7 +20,7 @@ from dasksvm.solver.state.row_cache import PAGE, RowCache, blocks_of
 Values = NDArray[np.float64]
 
 
-def solve_square(
+def solve_by_pairs(
     kernel: Floats,
     alpha: Values,
     g: Values,
@@ -48,10 +48,10 @@ def solve_square(
     """
     if selection == SECOND_ORDER:
         return int(solve_block(kernel, alpha, g, lower, upper, target, limit))
-    now = np.zeros(NUMBERS)
-    now[LEAST] = np.inf
+    measures = np.zeros(MEASURES)
+    measures[LEAST] = np.inf
     state = make_pair_state(
-        alpha, g, lower, upper, kernel.diagonal().copy(), np.full(FIELDS, NOWHERE, np.int64), now, PAGE
+        alpha, g, lower, upper, kernel.diagonal().copy(), np.full(FIELDS, NO_MEMBER, np.int64), measures, PAGE
     )
     _, steps = advance(state, _as_cache(kernel), PairChoice(selection, by_gain, 2, float(target)), limit)
     return int(steps)

@@ -14,37 +14,41 @@ from dasksvm.solver.state.working_arrays import insert, set_alpha, take_place
 
 Values = NDArray[np.float64]
 # Gradients this near the extremes are computed anew in float64: enough, if so many times the error is no more than that.
-NEARBY, FAR_OFF = 0.05, 4.0
+CORRECTED_BAND, ERROR_FACTOR = 0.05, 4.0
 
 
 class RowlessExpansion(Expansion):
     """Members that come in without kernel rows."""
 
-    def take_in(self, result: CandidateBatch, alpha: Values, wanted: NDArray[np.bool_]) -> None:
+    def add_members(self, result: CandidateBatch, alpha: Values, selected: NDArray[np.bool_]) -> None:
         """Make members of the candidates of a batch, with coefficients α (P, m), in the problems where they are wanted."""
         assert self.store is not None
         at = np.flatnonzero(result.row_of >= 0)
-        known = self.known(result.examples[at], None)
+        known = self.find_places(result.examples[at], None)
         sign, bound = result.sign[:, at], result.bound[:, at]
-        takes_part = wanted[:, at] & (bound > 0)
-        came = np.flatnonzero((known < 0) & takes_part.any(axis=0))
-        if len(came) and np.any(self.cache.cached):
+        takes_part = selected[:, at] & (bound > 0)
+        entering = np.flatnonzero((known < 0) & takes_part.any(axis=0))
+        if len(entering) and np.any(self.cache.cached):
             self.release_rows()
-        meant = np.flatnonzero((known >= 0) | takes_part.any(axis=0))
+        concerned = np.flatnonzero((known >= 0) | takes_part.any(axis=0))
         places = known.copy()
-        places[meant] = take_in(
+        places[concerned] = add_members(
             self.working,
-            known[meant],
-            sign[:, meant],
-            bound[:, meant],
-            sign[:, meant] - result.margins[:, at[meant]],
-            alpha[:, at[meant]],
-            takes_part[:, meant],
+            known[concerned],
+            sign[:, concerned],
+            bound[:, concerned],
+            sign[:, concerned] - result.margins[:, at[concerned]],
+            alpha[:, at[concerned]],
+            takes_part[:, concerned],
         )
-        rows, new = result.features.take(result.row_of[at[came]]), places[came]
+        rows, new = result.features.take(result.row_of[at[entering]]), places[entering]
         self.working.diagonal[new] = self.kernel.diagonal(rows)
         self.working.slot[new] = self.store.append(rows)
-        self.example[new], self.code[new], self.arrival[new] = result.examples[at[came]], result.codes[at[came]], new
+        self.example[new], self.code[new], self.arrival[new] = (
+            result.examples[at[entering]],
+            result.codes[at[entering]],
+            new,
+        )
 
     def exact_gradients_at(self, problem: int, places: Ints, alpha: Values) -> Values:
         """G = y - Kα of some members in float64."""
@@ -56,11 +60,13 @@ class RowlessExpansion(Expansion):
             rows = members.take(slots[places[slice(*part)]])
             found[slice(*part)] = exact_margins(self.kernel, rows, vectors, weights)[0]
 
-        self.share(fill, len(places), MOVED_ROWS)
+        self.in_halves(fill, len(places), MOVED_ROWS)
         gradients: Values = self.working.sign[problem, places] - found
         return gradients
 
-    def corrected(self, problem: int, g: Values, alpha: Values, extremes: tuple[float, float]) -> tuple[Values, float]:
+    def corrected_gradients(
+        self, problem: int, g: Values, alpha: Values, extremes: tuple[float, float]
+    ) -> tuple[Values, float]:
         """Compute the gradients of the members near the extremes anew in float64; of all, if they turn out to be far off.
 
         Returns
@@ -71,26 +77,28 @@ class RowlessExpansion(Expansion):
         """
         top, bottom = extremes
         member = self.working.member[problem, : len(g)]
-        near = np.flatnonzero(member & (g > min(top, bottom) - NEARBY) & (g < max(top, bottom) + NEARBY))
+        near = np.flatnonzero(
+            member & (g > min(top, bottom) - CORRECTED_BAND) & (g < max(top, bottom) + CORRECTED_BAND)
+        )
         for places in (near, np.flatnonzero(member)):
             found = g.copy()
             found[places] = self.exact_gradients_at(problem, places, alpha)
             error = float(np.abs(found - g)[places].max(initial=0.0))
-            if FAR_OFF * error <= NEARBY:
+            if ERROR_FACTOR * error <= CORRECTED_BAND:
                 break
         return found, error
 
 
-class AllExamples(RowlessExpansion):
+class AllExamplesExpansion(RowlessExpansion):
     """Every example that can have a coefficient, with α = 0."""
 
     band = True
 
-    def take_in_all(self, result: CandidateBatch) -> None:
+    def add_all(self, result: CandidateBatch) -> None:
         """Make members of all examples of a batch."""
         self.make_room(result)
         nothing = np.zeros_like(result.sign)
-        self.take_in(result, nothing, nothing == 0)
+        self.add_members(result, nothing, nothing == 0)
 
 
 def view_for_intake(version: int, problems: int) -> View:
@@ -104,7 +112,7 @@ def view_for_intake(version: int, problems: int) -> View:
         alpha=np.zeros((problems, 0)),
         top=everywhere,
         bottom=-everywhere,
-        wants=np.ones((problems, 2), np.bool_),
+        needed_classes=np.ones((problems, 2), np.bool_),
         slack=everywhere,
         tau=0.0,
         band=True,
@@ -112,15 +120,15 @@ def view_for_intake(version: int, problems: int) -> View:
 
 
 @njit()
-def take_in(
-    w: Any, known: Any, sign: Any, bound: Any, gradient: Any, alpha: Any, wanted: Any
+def add_members(
+    w: Any, known: Any, sign: Any, bound: Any, gradient: Any, alpha: Any, selected: Any
 ) -> Any:  # pragma: no cover
     """Make members of examples, in the problems where they are wanted; return their places."""
     places = np.empty(len(known), np.int64)
     for c in range(len(known)):
         places[c] = take_place(w) if known[c] < 0 else known[c]
         for p in range(len(sign)):
-            if wanted[p, c] and not w.member[p, places[c]]:
+            if selected[p, c] and not w.member[p, places[c]]:
                 insert(w, p, places[c], sign[p, c], bound[p, c], gradient[p, c])
                 w.holders[places[c]] += 1
                 if alpha[p, c] != 0.0:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.state.expansion import Expansion
-from dasksvm.solver.state.row_cache import PAGE, UNUSED, RowCache, blocks_of, drop_rows, empty_cache, present
+from dasksvm.solver.state.row_cache import PAGE, UNUSED, RowCache, blocks_of, drop_rows, empty_cache, mark_used
 
 # Number of rows that are completed by one tile.
 PIECE = 64
@@ -52,7 +52,7 @@ def completed(expansion: Expansion, cache: RowCache, active: Ints, keep: NDArray
         start += len(part)
     drop_rows(cache, kept[start:])
     for place in active[kept[:start]][::-1]:
-        present(fresh, place)
+        mark_used(fresh, place)
     return fresh
 
 

@@ -74,4 +74,6 @@ class Finisher(Protocol):
 
 def outcome_of(finished: Sequence[Finisher]) -> Outcome:
     """Put the outcomes of all problems together."""
-    return Outcome(*(np.concatenate(parts) for parts in zip(*(now.outcome() for now in finished), strict=True)))
+    return Outcome(
+        *(np.concatenate(parts) for parts in zip(*(finisher.outcome() for finisher in finished), strict=True))
+    )

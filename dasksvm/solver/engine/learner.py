@@ -14,16 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.engine.choice import near_boundary
-from dasksvm.solver.engine.drift import Slack
+from dasksvm.solver.engine.criteria import RANDOM
+from dasksvm.solver.engine.drift import GrowthEstimate
 from dasksvm.solver.engine.finisher import Finisher, outcome_of
-from dasksvm.solver.engine.selection import AS_GIVEN, RANDOM, Pools, RandomOrder
+from dasksvm.solver.engine.selection import AS_GIVEN, Pools, RandomOrder
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import CandidateBatch, MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan, View
-from dasksvm.solver.state.batch import ENTERED, SEEN, STEPS, Batch, absorb, begin
+from dasksvm.solver.state.batch import ENTERED, SEEN, STEPS, Batch, finish_batch, make_batch
 from dasksvm.solver.state.capture import Stateful
-from dasksvm.solver.state.expansion import Each, Expansion
+from dasksvm.solver.state.expansion import Expansion, RangeMap
 
 LEAST_BATCH, LARGEST_BATCH = 64, 500
 REFRESHES, MOST_EPOCHS = 5, 100
@@ -52,7 +53,7 @@ class Learner(Stateful, ABC):
         "phase",
         "epoch",
         "position",
-        "asked",
+        "next_sequence",
         "applied",
         "seen",
         "seen_before",
@@ -62,7 +63,7 @@ class Learner(Stateful, ABC):
         "changed",
         "stopped",
         "converged",
-        "strangers",
+        "all_new",
         "paused",
         "error",
         "violation",
@@ -77,16 +78,16 @@ class Learner(Stateful, ABC):
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.phase = "idle"
-        self.epoch = self.position = self.asked = self.applied = 0
+        self.epoch = self.position = self.next_sequence = self.applied = 0
         self.seen = self.steps = self.evaluations = self.refreshes = 0
         self.expansion = self._expansion()
         self.seen_before = 0
-        self.changed = self.stopped = self.converged = self.strangers = self.paused = False
+        self.changed = self.stopped = self.converged = self.all_new = self.paused = False
         self.excess = np.zeros(0, np.float32)
         self.order = RandomOrder((), AS_GIVEN)
         self.seeds: Ints = np.zeros(0, np.int64)
         self.queue: Ints | None = None
-        self.drift = Slack(settings.problems)
+        self.drift = GrowthEstimate(settings.problems)
         self.pools: Pools | None = None
         self.inflight: dict[int, tuple[Plan, Ints]] = {}
         self.finishing: Sequence[Finisher] = []
@@ -107,7 +108,7 @@ class Learner(Stateful, ABC):
         """Take in a batch of examples, in seeding and online; `arrivals` says who was in S when it was asked for."""
 
     @abstractmethod
-    def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _measure_and_dual(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The largest violation and the dual of each problem, from the working gradients."""
 
     @abstractmethod
@@ -119,24 +120,24 @@ class Learner(Stateful, ABC):
         """The coefficients that finishing has found, None before it."""
 
     @abstractmethod
-    def _closed(self) -> bool:
+    def _determine_bias(self) -> bool:
         """Tell whether the finished expansion determines the bias; if not, the whole set has to be looked at."""
 
     @abstractmethod
-    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
+    def _check_batch(self, result: CandidateBatch, plan: ScorePlan) -> None:
         """Take in a batch of a look at examples outside S."""
 
     @abstractmethod
     def _conclude(self) -> None:
         """Settle the bias, and where the run ends with a claim the largest violation of the whole set."""
 
-    def _pauses(self) -> bool:
+    def _pause_due(self) -> bool:
         """Tell whether what has come so far is to be finished before the pass goes on."""
         return False
 
-    def _finished(self) -> None:
+    def _after_finishing(self) -> None:
         """Go over to what follows when all problems are finished."""
-        self._check()
+        self._begin_checking()
 
     # Phases
 
@@ -150,7 +151,7 @@ class Learner(Stateful, ABC):
             A few examples of each class to begin with; none once there is an expansion.
         """
         self.order = order
-        self.strangers = not np.any(self.expansion.examples() >= order.base)
+        self.all_new = not np.any(self.expansion.examples() >= order.base)
         self.epoch = self.position = 0
         self.phase = "seeding" if len(seeds) else "online"
         self.finishing = []
@@ -159,8 +160,8 @@ class Learner(Stateful, ABC):
         self.seen_before, self.refreshes = self.seen, 0
         self.changed = self.stopped = self.converged = self.paused = False
         self.error, self.violation = 0.0, np.full(self.settings.problems, np.nan)
-        how = self.settings.selection
-        self.pools = None if how.criterion == RANDOM else Pools(order, how)
+        selection = self.settings.selection
+        self.pools = None if selection.criterion == RANDOM else Pools(order, selection)
         if self.pools is not None:
             self.pools.begin(np.union1d(seeds, self.expansion.examples()))
         if self.settings.epochs == 0:
@@ -172,9 +173,9 @@ class Learner(Stateful, ABC):
         self.phase = "online" if self.phase == "seeding" else self.phase
         self.stopped = True
 
-    def share_work(self, each: Each) -> None:
+    def share_work(self, parallel_map: RangeMap) -> None:
         """Give the learner a `map` that runs in parallel; what it computes does not depend on it."""
-        self.expansion.each = each
+        self.expansion.parallel_map = parallel_map
 
     # Asking
 
@@ -186,17 +187,17 @@ class Learner(Stateful, ABC):
                 plan = self._next_plan()
                 if plan is None:
                     break
-                new.append(self._ask(plan))
+                new.append(self._put_in_flight(plan))
             if self.inflight or self.phase in ("idle", "done"):
                 return new
             if self.phase == "finishing":
-                wanted = self._finish()
-                if wanted is not None:
-                    new.append(self._ask(wanted))
+                rows_plan = self._finish()
+                if rows_plan is not None:
+                    new.append(self._put_in_flight(rows_plan))
             else:
-                self._turn()
+                self._begin_next_phase()
 
-    def _turn(self) -> None:
+    def _begin_next_phase(self) -> None:
         """Go over to the next phase: nothing is asked for or in flight."""
         if self.phase == "online":
             self.phase = "finishing"
@@ -210,9 +211,9 @@ class Learner(Stateful, ABC):
         """List what is in flight, in sequence: what an executor that takes over has to do again."""
         return [self.inflight[sequence][0] for sequence in sorted(self.inflight)]
 
-    def _ask(self, plan: Plan) -> Plan:
+    def _put_in_flight(self, plan: Plan) -> Plan:
         self.inflight[plan.sequence] = (plan, self.expansion.arrivals())
-        self.asked += 1
+        self.next_sequence += 1
         return plan
 
     def _next_plan(self) -> ScorePlan | None:
@@ -222,13 +223,13 @@ class Learner(Stateful, ABC):
             if self.pools.free == 0 and not self.inflight and self.epoch + 1 < self.settings.epochs:
                 self.epoch += 1
                 self.pools.begin(self.expansion.examples())
-            rows, choice = self.pools.ask(0 if self.stopped else self._left())
-        return ScorePlan(self.asked, rows, self._view(), choice) if len(rows) else None
+            rows, choice = self.pools.draw_candidates(0 if self.stopped else self._examples_left())
+        return ScorePlan(self.next_sequence, rows, self._view(), choice) if len(rows) else None
 
-    def _left(self) -> int:
+    def _examples_left(self) -> int:
         """Examples that the budget leaves, beyond what is in flight."""
-        asked = sum(plan.wanted for plan, _ in self.inflight.values() if isinstance(plan, ScorePlan))
-        return max(self.settings.max_examples - (self.seen - self.seen_before) - asked, 0)
+        requested = sum(plan.most_results for plan, _ in self.inflight.values() if isinstance(plan, ScorePlan))
+        return max(self.settings.max_examples - (self.seen - self.seen_before) - requested, 0)
 
     def _next_rows(self) -> Ints:
         none = np.zeros(0, np.int64)
@@ -238,7 +239,7 @@ class Learner(Stateful, ABC):
             return self.seeds[start : self.position]
         if self.phase not in ("online", "checking") or self.paused:
             return none
-        left = self._left() if self.phase == "online" else self._length()
+        left = self._examples_left() if self.phase == "online" else self._length()
         places = self.expansion.places
         if self.position >= self._length() and self.phase == "online" and self.epoch + 1 < self.settings.epochs:
             self.epoch, self.position = self.epoch + 1, 0
@@ -247,8 +248,8 @@ class Learner(Stateful, ABC):
         # Of several problems more examples become members of some: a batch has to catch up with more of those before it.
         largest = LARGEST_BATCH if self.settings.problems == 1 else 3 * LARGEST_BATCH // 4
         # Many members, or many examples of which few became members: either way a batch brings few that matter to its mates.
-        wanted = int(np.clip(max(places // 4, self.seen // 64), LEAST_BATCH, largest))
-        size = max(min(wanted, room), LEAST_BATCH // 4)
+        preferred = int(np.clip(max(places // 4, self.seen // 64), LEAST_BATCH, largest))
+        size = max(min(preferred, room), LEAST_BATCH // 4)
         stop = min(self.position + size, self._length(), self.position + left)
         start, self.position = self.position, stop
         if stop <= start:
@@ -262,12 +263,12 @@ class Learner(Stateful, ABC):
         s, problems = self.expansion, self.settings.problems
         if self.phase == "checking":
             view = s.view(self.applied, self._finished_alpha(), np.full(problems, -np.inf), self.settings.tau)
-            return replace(view, tile=False, exact=self._claims())
+            return replace(view, tile=False, exact=self._claims_convergence())
         return s.view(self.applied, self._finished_alpha(), self._slack(), self.settings.tau)
 
     def _slack(self) -> NDArray[np.float64]:
         """Say what a violation in each problem may rise by before a batch that is asked for now is used."""
-        return self.drift.now() if self.settings.filter else np.full(self.settings.problems, np.inf)
+        return self.drift.current() if self.settings.filter else np.full(self.settings.problems, np.inf)
 
     # Taking
 
@@ -280,14 +281,14 @@ class Learner(Stateful, ABC):
         if isinstance(result, MemberRows):
             assert isinstance(plan, RowsPlan)
             self.evaluations += result.rows.size
-            now = self.finishing[-1]
-            now.put(self.expansion, result.rows)
-            now.solve(self.expansion)
+            finisher = self.finishing[-1]
+            finisher.put(self.expansion, result.rows)
+            finisher.solve(self.expansion)
         else:
             self.evaluations += result.evaluations
             if self.phase == "checking":
                 assert isinstance(plan, ScorePlan)
-                self._look(result, plan)
+                self._check_batch(result, plan)
             elif not self.stopped:
                 assert isinstance(plan, ScorePlan)
                 self._process(result, plan, arrivals)
@@ -297,9 +298,9 @@ class Learner(Stateful, ABC):
 
     def progress(self) -> Progress:
         """Say where the run stands."""
-        delta, dual = self._standing()
+        delta, dual = self._measure_and_dual()
         members = int(np.count_nonzero(self.expansion.working.holders))
-        steps = self.steps + sum(now.steps for now in self.finishing)
+        steps = self.steps + sum(finisher.steps for finisher in self.finishing)
         evaluations = self.evaluations + self.expansion.evaluations
         return Progress(self.phase, self.epoch, self.seen, members, steps, delta, dual, evaluations, self.measure)
 
@@ -310,36 +311,36 @@ class Learner(Stateful, ABC):
             violated = np.where(result.bound > 0, excess(plan.view, result.codes, result.sign, result.margins), -np.inf)
             self.excess[result.examples - self.order.base] = violated.max(axis=0)
         s.make_room(result)
-        known = s.known(result.examples, self.seeds if self.strangers and self.epoch == 0 else None)
-        batch = begin(s, result, arrivals, known)
+        known = s.find_places(result.examples, self.seeds if self.all_new and self.epoch == 0 else None)
+        batch = make_batch(s, result, arrivals, known)
         full = run(batch)
-        absorb(s, result, batch)
-        self.seen += int(batch.at[:, SEEN].max()) if self.phase == "online" else 0
-        self.steps += int(batch.at[:, STEPS].sum())
-        self.changed |= bool(batch.at[:, ENTERED].any())
-        self.paused |= self._pauses() and not self.stopped
+        finish_batch(s, result, batch)
+        self.seen += int(batch.progress[:, SEEN].max()) if self.phase == "online" else 0
+        self.steps += int(batch.progress[:, STEPS].sum())
+        self.changed |= bool(batch.progress[:, ENTERED].any())
+        self.paused |= self._pause_due() and not self.stopped
         if self.pools is not None and plan.choice is not None:
             far = near_boundary(plan.view)[:, None]
             with np.errstate(invalid="ignore"):  # inf - inf
-                moved = ((s.scored(result) - batch.excess) / far).ravel()
-            self.pools.settle(plan.rows, result.examples, result.sampled)
+                moved = ((s.scored_violations(result) - batch.excess) / far).ravel()
+            self.pools.put_back(plan.rows, result.examples, result.sampled)
             assert s.store is not None
             room = self.settings.inflight_bytes / max(s.store.row_bytes(), 1.0)
             members = int(np.count_nonzero(s.working.holders))
-            self.pools.pace(moved[np.isfinite(moved)], members, room, self.settings.lookahead)
+            self.pools.adapt_batch_size(moved[np.isfinite(moved)], members, room, self.settings.lookahead)
         if self.phase == "online" and batch.excess.size:
             with np.errstate(invalid="ignore"):  # inf - inf
-                moves = batch.excess - s.scored(result)
-            moves[:, batch.chosen] += np.nan_to_num(batch.moved)
-            self.drift.note(moves)
+                moves = batch.excess - s.scored_violations(result)
+            moves[:, batch.chosen] += np.nan_to_num(batch.growth)
+            self.drift.record(moves)
         if full and not self.stopped:
             self.stop()
 
     def ended_early(self) -> bool:
         """Tell whether a budget, or who watched, ended the run before it was done."""
         seen = self.seen - self.seen_before
-        asked = len(self.order) * max(self.settings.epochs, 1)
-        return self.stopped or (not self.converged and self.settings.max_examples <= seen < asked)
+        available = len(self.order) * max(self.settings.epochs, 1)
+        return self.stopped or (not self.converged and self.settings.max_examples <= seen < available)
 
     def solution(self) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
         """Give the support vectors, ordered by class and example: coefficients (P, S), classes, examples and slots (S,)."""
@@ -352,13 +353,13 @@ class Learner(Stateful, ABC):
 
     def begin_finishing(self, problem: int) -> None:
         """Begin to finish a problem, after those before it."""
-        self.finishing = [*self.finishing, self.finisher(self.expansion, problem, self._tau())]
+        self.finishing = [*self.finishing, self.finisher(self.expansion, problem, self._finishing_tau())]
 
-    def copy_tau(self) -> float:
+    def preview_tau(self) -> float:
         """Where finishing stops on a copy that is shown on the way."""
         return self.settings.tau
 
-    def _tau(self) -> float:
+    def _finishing_tau(self) -> float:
         return self.settings.tau if self.settings.finish else np.inf
 
     def _finish(self) -> RowsPlan | None:
@@ -366,13 +367,13 @@ class Learner(Stateful, ABC):
 
         Also where no row is missing, others have a say between two rounds.
         """
-        now, s = self.finishing[-1], self.expansion
-        if now.choose(s):
-            return RowsPlan(self.asked, now.missing(s), s.members(), now.order(s))
-        if now.problem + 1 < self.settings.problems:
-            self.begin_finishing(now.problem + 1)
+        finisher, s = self.finishing[-1], self.expansion
+        if finisher.choose(s):
+            return RowsPlan(self.next_sequence, finisher.missing(s), s.members(), finisher.order(s))
+        if finisher.problem + 1 < self.settings.problems:
+            self.begin_finishing(finisher.problem + 1)
         else:
-            self._finished()
+            self._after_finishing()
         return None
 
     def _make_passes(self, adopt: Callable[[], None], verify: Callable[[], float]) -> None:
@@ -387,7 +388,7 @@ class Learner(Stateful, ABC):
         """
         if self.paused:
             # What was solved to go on with is not what a run ends with.
-            self._go_on(adopt)
+            self._continue_from_finished(adopt)
             self.phase, self.paused = "finishing" if self.stopped else "online", False
             if self.stopped:
                 self.begin_finishing(0)
@@ -398,37 +399,37 @@ class Learner(Stateful, ABC):
                 return
             if self.refreshes < REFRESHES and self._refresh(adopt, verify):
                 return
-        self._check()
+        self._begin_checking()
 
-    def _claims(self) -> bool:
+    def _claims_convergence(self) -> bool:
         """Tell whether the run is to end with a claim about the whole set, and was not stopped on the way."""
         return self.settings.epochs == 0 and not self.stopped
 
-    def _check(self) -> None:
+    def _begin_checking(self) -> None:
         """Look at what S does not say: the bias, where it leaves that open, and the examples that a claim hangs on.
 
         For a claim these are computed in float64.
         """
-        closed = self._closed()
+        determined = self._determine_bias()
         self.phase, self.epoch, self.position, self.queue = "checking", self.epoch + 1, 0, None
-        if closed and self._claims() and self.converged:
+        if determined and self._claims_convergence() and self.converged:
             rows = self.order.rows(self.epoch, 0, len(self.order))
-            self.queue = rows[self._in_doubt()[rows - self.order.base]]
-        elif closed and not self._claims():
+            self.queue = rows[self._uncertain_examples()[rows - self.order.base]]
+        elif determined and not self._claims_convergence():
             self.queue = np.zeros(0, np.int64)
         if self._length() == 0:
             self._end()
 
-    def _in_doubt(self) -> NDArray[np.bool_]:
+    def _uncertain_examples(self) -> NDArray[np.bool_]:
         """Tell which examples outside S violate or not by less than their gradients may be off, shape (n,)."""
-        doubtful: NDArray[np.bool_] = self.excess > -self._doubt()
+        doubtful: NDArray[np.bool_] = self.excess > -self._gradient_uncertainty()
         s = self.expansion
         # Of members of some problems only, the others may say something.
-        inside = s.example[: s.places][s.holds(np.arange(s.places)).all(axis=0)]
+        inside = s.example[: s.places][s.is_member(np.arange(s.places)).all(axis=0)]
         doubtful[inside[inside >= self.order.base] - self.order.base] = False
         return doubtful
 
-    def _doubt(self) -> float:
+    def _gradient_uncertainty(self) -> float:
         """Bound how far gradients outside S may be off: a few times the error that was found in S, or that is to be expected."""
         s, finished = self.expansion, self._finished_alpha()
         alpha = s.weights() if finished is None else finished
@@ -441,26 +442,26 @@ class Learner(Stateful, ABC):
     def _end(self) -> None:
         """End the run, and say what is known."""
         self._conclude()
-        self.converged = self._claims() and self.converged and self._within(2 * self.settings.tau)
+        self.converged = self._claims_convergence() and self.converged and self._violates_at_most(2 * self.settings.tau)
         self.phase = "done"
 
-    def _within(self, tolerance: float) -> bool:
+    def _violates_at_most(self, tolerance: float) -> bool:
         """Tell whether nothing violates by more than this, as far as can be told in the precision of the kernel values."""
         return bool(self.violation.max() + self.error <= tolerance)
 
     def _next_pass(self, adopt: Callable[[], None]) -> None:
         """Begin another pass: over the examples near the margin until they are at rest, then over all of them."""
         near = self.changed and self.epoch > 0
-        self._go_on(adopt)
+        self._continue_from_finished(adopt)
         self.epoch, self.position, self.changed, self.phase = self.epoch + 1, 0, False, "online"
         self.queue = self.pools = None
         if near:
             rows = self.order.rows(self.epoch, 0, len(self.order))
             self.queue = rows[self.excess[rows - self.order.base] > -NEAR]
 
-    def _go_on(self, adopt: Callable[[], None]) -> None:
+    def _continue_from_finished(self, adopt: Callable[[], None]) -> None:
         """Let the run go on from the finished coefficients."""
-        self.steps += sum(now.steps for now in self.finishing)
+        self.steps += sum(finisher.steps for finisher in self.finishing)
         adopt()
         self.finishing = []
 
@@ -470,7 +471,7 @@ class Learner(Stateful, ABC):
         if verify() <= 2 * self.settings.tau:
             self.converged = True
             return False
-        self._go_on(adopt)
+        self._continue_from_finished(adopt)
         self.changed, self.phase = True, "finishing"
         self.begin_finishing(0)
         return True

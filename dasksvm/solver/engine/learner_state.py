@@ -16,7 +16,7 @@ from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.messages import Choice, RowsPlan, ScorePlan, View
 from dasksvm.solver.state.capture import State, capture, part_of, read_features
 
-VIEW = ("version", "alpha", "top", "bottom", "wants", "slack", "tau", "band", "tile", "exact")
+VIEW_FIELDS = ("version", "alpha", "top", "bottom", "needed_classes", "slack", "tau", "band", "tile", "exact")
 
 
 def state(learner: Learner) -> State:
@@ -36,11 +36,11 @@ def view(learner: Learner) -> State:
     out = learner.state() | capture("pools", learner.pools)
     out |= {"order.chunks": np.array(order.chunks), "order.seed": order.seed, "order.base": order.base}
     out["finishing"] = len(learner.finishing)
-    for at, now in enumerate(learner.finishing):
-        out |= {f"finishing.{at}.{name}": value for name, value in now.state().items()}
+    for at, finisher in enumerate(learner.finishing):
+        out |= {f"finishing.{at}.{name}": value for name, value in finisher.state().items()}
     out["inflight"] = np.array(sorted(learner.inflight), np.int64)
     for sequence, (plan, arrivals) in learner.inflight.items():
-        out |= {f"plan.{sequence}.{name}": value for name, value in _plan(plan, generation).items()}
+        out |= {f"plan.{sequence}.{name}": value for name, value in _plan_state(plan, generation).items()}
         out[f"plan.{sequence}.arrivals"] = arrivals
     return out
 
@@ -80,12 +80,12 @@ for _kind in LEARNERS.values():
     copyreg.pickle(_kind, _reduce)
 
 
-def _plan(plan: ScorePlan | RowsPlan, generation: int) -> State:
+def _plan_state(plan: ScorePlan | RowsPlan, generation: int) -> State:
     """A plan, with the number of slots that it refers to; with their features where its store is gone by now."""
     if isinstance(plan, RowsPlan):
         return {"slots": plan.slots, "order": plan.order, "count": len(plan.members)}
     published = plan.view
-    out = {name: getattr(published, name) for name in VIEW}
+    out = {name: getattr(published, name) for name in VIEW_FIELDS}
     out["rows"] = plan.rows
     if plan.choice is not None:
         out |= {f"choice.{name}": value for name, value in asdict(plan.choice).items()}
@@ -108,7 +108,7 @@ def _read_plan(sequence: int, state: State, learner: Learner) -> ScorePlan | Row
         generation, order = -1 - sequence, np.arange(state["alpha"].shape[1])
         features = part_of(state, "members.")
         members = read_features(features) if features else None
-    published = {name: state[name] for name in VIEW}
-    shown = View(generation=generation, members=members, order=order, machine=s.machine, **published)
+    published = {name: state[name] for name in VIEW_FIELDS}
+    restored_view = View(generation=generation, members=members, order=order, machine=s.machine, **published)
     choice = part_of(state, "choice.")
-    return ScorePlan(sequence, state["rows"], shown, Choice(**choice) if choice else None)
+    return ScorePlan(sequence, state["rows"], restored_view, Choice(**choice) if choice else None)

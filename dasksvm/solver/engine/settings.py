@@ -26,7 +26,7 @@ class Settings:
     lookahead : int
         L, batches in flight.
     filter : bool
-        Whether rows of candidates that will hardly enter are dropped where they are computed; see `Slack`.
+        Whether rows of candidates that will hardly enter are dropped where they are computed; see `GrowthEstimate`.
     selection : Selection
         How the next example is chosen.
     tau : float

@@ -56,66 +56,66 @@ class BiasedLearner(Learner):
     settings : Settings
     """
 
-    STATE: ClassVar[tuple[str, ...]] = (*Learner.STATE, "open", "outside")
+    STATE: ClassVar[tuple[str, ...]] = (*Learner.STATE, "undetermined", "outside")
     finishing: Sequence[BiasedFinisher]
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         # Which problems S leaves the bias of open, and what the last look has found.
-        self.open: NDArray[np.bool_] = np.zeros(settings.problems, np.bool_)
+        self.undetermined: NDArray[np.bool_] = np.zeros(settings.problems, np.bool_)
         self.outside = Outside(settings.problems, 0)
 
-    def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _measure_and_dual(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         w = self.expansion.working
         dual = dual_objective(w)
         delta = np.array([steps.uncertainty(w, p) for p in range(len(w.alpha))])
-        for now in self.finishing:
-            top, bottom = now.extremes()
-            delta[now.problem] = top - bottom
-            dual[now.problem] = now.dual
+        for finisher in self.finishing:
+            top, bottom = finisher.extremes()
+            delta[finisher.problem] = top - bottom
+            dual[finisher.problem] = finisher.dual
         return delta, dual
 
     def _finished_alpha(self) -> NDArray[np.float64] | None:
-        return np.array([now.alpha for now in self.finishing]) if self.finishing else None
+        return np.array([finisher.alpha for finisher in self.finishing]) if self.finishing else None
 
-    def _closed(self) -> bool:
+    def _determine_bias(self) -> bool:
         self.extremes = outcome_of(self.finishing).extremes
-        self.open = np.array([self._leaves_open(now) for now in self.finishing])
-        some = bool(self.open.any())
+        self.undetermined = np.array([self._is_undetermined(finisher) for finisher in self.finishing])
+        some = bool(self.undetermined.any())
         self.outside = Outside(self.settings.problems, len(self.order) if some else 0)
         return not some
 
-    def _leaves_open(self, now: BiasedFinisher) -> bool:
+    def _is_undetermined(self, finisher: BiasedFinisher) -> bool:
         """Tell whether S leaves the bias of a problem open: no support vector is free, or, short of the optimum, hardly any.
 
         Then the few that are free may lie anywhere: S is not all that the bias depends on.
         """
-        up, down = now.movable()
-        free, support = np.count_nonzero(up & down), np.count_nonzero(now.alpha)
-        return bool(free <= (0.0 if self._claims() else FEW_FREE * support))
+        up, down = finisher.movable()
+        free, support = np.count_nonzero(up & down), np.count_nonzero(finisher.alpha)
+        return bool(free <= (0.0 if self._claims_convergence() else FEW_FREE * support))
 
-    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
+    def _check_batch(self, result: CandidateBatch, plan: ScorePlan) -> None:
         """Take in the gradients of a batch."""
-        known = self.expansion.known(result.examples, None)
-        self.outside.note(result, self.expansion.holds(known), self.order.base)
+        known = self.expansion.find_places(result.examples, None)
+        self.outside.record(result, self.expansion.is_member(known), self.order.base)
 
     def _conclude(self) -> None:
         """Settle the bias, and find the largest violation of the whole set."""
-        for now in self.finishing:
-            p = now.problem
+        for finisher in self.finishing:
+            p = finisher.problem
             if not np.isfinite(self.extremes[p]).all():
                 self.violation[p] = 0.0  # one class, or none: any bias beyond the other extreme will do
                 continue
-            if self.open[p]:
-                self.extremes[p] = self._best_bias(now)
+            if self.undetermined[p]:
+                self.extremes[p] = self._best_bias(finisher)
             bias = self.extremes[p].mean()
-            top, bottom = now.extremes()
+            top, bottom = finisher.extremes()
             rising, falling = self.outside.extremes[p]
             self.violation[p] = max(max(top, rising) - bias, bias - min(bottom, falling), 0.0)
 
-    def _best_bias(self, now: BiasedFinisher) -> tuple[float, float]:
+    def _best_bias(self, finisher: BiasedFinisher) -> tuple[float, float]:
         """Find the best biases of a problem for the whole set, the members among it."""
-        members = np.flatnonzero(now.member)
-        bounds = (now.upper - now.lower)[members] * self.expansion.working.sign[now.problem, members]
-        gradient, weight = self.outside.gradient[now.problem], self.outside.weight[now.problem]
-        return best_bias(np.concatenate([gradient, now.g[members]]), np.concatenate([weight, bounds]))
+        members = np.flatnonzero(finisher.member)
+        bounds = (finisher.upper - finisher.lower)[members] * self.expansion.working.sign[finisher.problem, members]
+        gradient, weight = self.outside.gradient[finisher.problem], self.outside.weight[finisher.problem]
+        return best_bias(np.concatenate([gradient, finisher.g[members]]), np.concatenate([weight, bounds]))

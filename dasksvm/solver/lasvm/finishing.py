@@ -20,7 +20,7 @@ from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.direction_search import block_extremes, find, gains_down, shift_block, snapped, step_length
 from dasksvm.solver.state.expansion import SQUARE_PART, Expansion
-from dasksvm.solver.state.row_cache import RowCache, empty_cache, present
+from dasksvm.solver.state.row_cache import RowCache, empty_cache, mark_used
 from dasksvm.solver.state.working_arrays import Working
 
 WORKING_SET = 1024
@@ -36,7 +36,7 @@ KEPT_SHARE = 8
 SHRINK_ROUNDS, SHRINK_SHARE = 8, 0.75
 
 
-class Stall(Stateful):
+class StallDetector(Stateful):
     """Tells when there is nothing to gain but rounding: violations below it would be chased for ever."""
 
     STATE = ("violation", "rounds")
@@ -44,14 +44,14 @@ class Stall(Stateful):
     def __init__(self) -> None:
         self.violation, self.rounds = np.inf, 0
 
-    def stuck(self, gained: bool, violation: float) -> bool:
+    def record_round(self, gained: bool, violation: float) -> bool:
         """Take in a round: the dual rose beyond rounding, or the violation fell, or neither has happened for long."""
         self.rounds = 0 if gained or violation < self.violation else self.rounds + 1
         self.violation = min(self.violation, violation)
         return self.rounds > STALLED
 
 
-class Finishing(Stateful):
+class LasvmFinisher(Stateful):
     """The problem restricted to S, on copies of its coefficients and gradients.
 
     Parameters
@@ -74,12 +74,12 @@ class Finishing(Stateful):
         "stall",
         "active",
         "cache",
-        "wave",
-        "left",
-        "whole_again",
+        "shrink_round",
+        "alpha_before",
+        "unshrunk",
         "chosen",
         "newest",
-        "_lacking",
+        "_missing_rows",
         "_moved",
         "_amounts",
         "_solved",
@@ -99,15 +99,15 @@ class Finishing(Stateful):
         self.size = WORKING_SET
         self.steps = self.rounds = 0
         self.gain = 0.0
-        self.stall = Stall()
-        self.correct(self.g, working.sign[problem, :places])
+        self.stall = StallDetector()
+        self.set_gradients(self.g, working.sign[problem, :places])
         # Who is in play, and their rows, once others are left out; of those, in which wave they went, and α before each wave.
         self.active: Ints = np.arange(places)
         self.cache: RowCache | None = None
-        self.wave: Ints = np.full(places, -1, np.int64)
-        self.left: list[NDArray[np.float64]] = []
-        self.whole_again = False
-        self._lacking: Ints = np.zeros(0, np.int64)
+        self.shrink_round: Ints = np.full(places, -1, np.int64)
+        self.alpha_before: list[NDArray[np.float64]] = []
+        self.unshrunk = False
+        self._missing_rows: Ints = np.zeros(0, np.int64)
         self.chosen: Ints = np.zeros(0, np.int64)
         self.newest: Ints = np.zeros(0, np.int64)
         self._moved: Ints = np.zeros(0, np.int64)
@@ -133,23 +133,23 @@ class Finishing(Stateful):
         top, bottom = self.extremes()
         # Gradients are sums as large as the dual is; what their rounding seems to gain is its square.
         gained = bool(self.gain > (ROUNDING * self.dual) ** 2)
-        ended = self.stall.stuck(gained, top - bottom) or not top - bottom > self.tau
+        ended = self.stall.record_round(gained, top - bottom) or not top - bottom > self.tau
         if ended and self.cache is not None:
-            self._bring_back(expansion)
-            self.stall = Stall()
+            self._unshrink(expansion)
+            self.stall = StallDetector()
             top, bottom = self.extremes()
             ended = not top - bottom > self.tau
         if ended:
             return False
         self.rounds += 1
-        cache = self._rows(expansion)
+        cache = self._row_cache(expansion)
         capacity = len(cache.pages) // cache.table.shape[1]
         size = max(min(self.size, capacity // 2), 4)
         kept = self.newest[: size // 2]
-        in_play = np.zeros(len(self.g), np.bool_)
-        in_play[self.active] = True
-        in_play[kept] = False
-        up, down = (side & in_play for side in self.movable())
+        selectable = np.zeros(len(self.g), np.bool_)
+        selectable[self.active] = True
+        selectable[kept] = False
+        up, down = (side & selectable for side in self.movable())
         half = max((size - len(kept)) // 2, 1)
         rising = _largest(self.g, np.flatnonzero(up & (self.g > bottom + self.tau)), half)
         falling = _largest(-self.g, np.flatnonzero(down & (self.g < top - self.tau)), half)
@@ -157,7 +157,7 @@ class Finishing(Stateful):
         self.chosen = np.union1d(self.newest, kept)
         return True
 
-    def _rows(self, expansion: Expansion) -> RowCache:
+    def _row_cache(self, expansion: Expansion) -> RowCache:
         """The kernel rows of all members, or those of the members in play."""
         return expansion.cache if self.cache is None else self.cache
 
@@ -168,52 +168,54 @@ class Finishing(Stateful):
     def missing(self, expansion: Expansion) -> Ints:
         """Solve the problem of the working set; list the slots of members that it moves and whose rows are to be computed."""
         chosen = self.chosen
-        values = known_square(expansion, chosen, self.newest, self._known_places, self._known_values)
+        values = working_set_values(expansion, chosen, self.newest, self._known_places, self._known_values)
         self._known_places, self._known_values = chosen, values
         alpha = self.alpha[chosen]
         top, bottom = self.extremes()
-        self.steps += self._solve_square(values, alpha, max(self.tau, INNER_SHARE * (top - bottom)))
+        self.steps += self._solve_working_set(values, alpha, max(self.tau, INNER_SHARE * (top - bottom)))
         moved = np.flatnonzero(alpha != self.alpha[chosen])
         self._moved, self._amounts = chosen[moved], alpha[moved] - self.alpha[chosen[moved]]
         self._solved = alpha[moved]
-        self._lacking = np.zeros(0, np.int64)
-        if self._keeps_rows(expansion):
-            self._lacking = present_rows(self._rows(expansion), np.searchsorted(self.active, self._moved))
-        return self.order(expansion)[self._lacking]
+        self._missing_rows = np.zeros(0, np.int64)
+        if self._rows_worth_caching(expansion):
+            self._missing_rows = find_missing_rows(
+                self._row_cache(expansion), np.searchsorted(self.active, self._moved)
+            )
+        return self.order(expansion)[self._missing_rows]
 
-    def _keeps_rows(self, expansion: Expansion) -> bool:
+    def _rows_worth_caching(self, expansion: Expansion) -> bool:
         """Tell whether enough rows fit the budget for some to be used again: it costs more to keep than to compute them."""
-        cache = self._rows(expansion)
+        cache = self._row_cache(expansion)
         return bool(KEPT_SHARE * len(cache.pages) >= cache.table.shape[1] * len(self.active))
 
-    def _solve_square(self, values: Floats, alpha: NDArray[np.float64], target: float) -> int:
+    def _solve_working_set(self, values: Floats, alpha: NDArray[np.float64], target: float) -> int:
         """Solve the problem of the working set from its kernel values; return the steps."""
         g, lower, upper = self.g[self.chosen], self.lower[self.chosen], self.upper[self.chosen]
         return solve_block(values, alpha, g, lower, upper, target, INNER_STEPS * len(alpha))
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
         """Keep the rows that were missing."""
-        expansion.put_rows(self._rows(expansion), self._lacking, rows)
+        expansion.put_rows(self._row_cache(expansion), self._missing_rows, rows)
 
     def solve(self, expansion: Expansion) -> None:
         """Take over the solution of the working set, and move the gradients of the members in play."""
         moved, amounts = self._moved, self._amounts
         gradients = self.g[moved]
         self.alpha[moved] = self._solved
-        if self._keeps_rows(expansion):
+        if self._rows_worth_caching(expansion):
             g = self.g[self.active]
-            expansion.shift(self._rows(expansion), np.searchsorted(self.active, moved), amounts, g)
+            expansion.subtract_cached(self._row_cache(expansion), np.searchsorted(self.active, moved), amounts, g)
             self.g[self.active] = g
         else:
-            expansion.move(self.g, self.active, moved, amounts)
+            expansion.subtract_computed(self.g, self.active, moved, amounts)
         self.gain = 0.5 * float(amounts @ (gradients + self.g[moved]))
         self.dual += self.gain
 
     def _shrink(self, expansion: Expansion) -> None:
         """Leave out the members at a bound that are beyond both extremes, where that makes a difference."""
-        cache, count = self._rows(expansion), len(self.active)
+        cache, count = self._row_cache(expansion), len(self.active)
         all_fit = len(cache.pages) // cache.table.shape[1] >= count
-        if all_fit or self.whole_again:
+        if all_fit or self.unshrunk:
             return
         up, down = self.movable()
         top, bottom = self.extremes()
@@ -223,22 +225,22 @@ class Finishing(Stateful):
             return
         if self.cache is None:
             expansion.release_rows()
-        self.wave[np.setdiff1d(self.active, stay)] = len(self.left)
-        self.left.append(self.alpha.copy())
+        self.shrink_round[np.setdiff1d(self.active, stay)] = len(self.alpha_before)
+        self.alpha_before.append(self.alpha.copy())
         self.active, self.newest = stay, np.intersect1d(self.newest, stay)
         self.cache = None  # its memory goes before more is taken
         self.cache = empty_cache(expansion.cache_bytes, len(stay), expansion.members().dtype)
 
-    def _bring_back(self, expansion: Expansion) -> None:
+    def _unshrink(self, expansion: Expansion) -> None:
         """Move the gradients of those left out, and look at all members from now on."""
-        for wave, before in enumerate(self.left):
+        for number, before in enumerate(self.alpha_before):
             moved = np.flatnonzero(self.alpha != before)
-            out = np.flatnonzero(self.member & (self.wave == wave))
-            expansion.move(self.g, out, moved, self.alpha[moved] - before[moved])
-        self.cache, self.left, self.whole_again = None, [], True
+            out = np.flatnonzero(self.member & (self.shrink_round == number))
+            expansion.subtract_computed(self.g, out, moved, self.alpha[moved] - before[moved])
+        self.cache, self.alpha_before, self.unshrunk = None, [], True
         self.active = np.arange(len(self.g))
 
-    def correct(self, g: NDArray[np.float64], sign: NDArray[np.float64]) -> None:
+    def set_gradients(self, g: NDArray[np.float64], sign: NDArray[np.float64]) -> None:
         """Replace the gradients, and the dual that follows from them (paper 1, equation 4): ½ Σ α (y + g)."""
         self.g = g
         self.dual = 0.5 * float(self.alpha @ (sign + g))
@@ -249,17 +251,19 @@ class Finishing(Stateful):
         return Outcome.of_problem(self.alpha, (top, bottom), top - bottom, self.dual)
 
 
-def known_square(expansion: Expansion, chosen: Ints, newest: Ints, known_places: Ints, known_values: Floats) -> Floats:
+def working_set_values(
+    expansion: Expansion, chosen: Ints, newest: Ints, known_places: Ints, known_values: Floats
+) -> Floats:
     """Kernel values of a working set; those among its older half are known from the round before."""
     members, slots = expansion.members(), expansion.order()
     values = np.empty((len(chosen), len(chosen)), members.dtype)
     new = np.flatnonzero(np.isin(chosen, newest))
     old = np.flatnonzero(~np.isin(chosen, newest))
     among = members.take(slots[chosen])
-    rows = expansion.square_rows(among, new)
-    expansion.share(lambda part: _fill_square(values, new, rows, *part), len(chosen), SQUARE_PART)
+    rows = expansion.rows_among(among, new)
+    expansion.in_halves(lambda part: _fill_symmetric(values, new, rows, *part), len(chosen), SQUARE_PART)
     if len(old):
-        _copy_square(values, old, known_values, np.searchsorted(known_places, chosen[old]))
+        _copy_values(values, old, known_values, np.searchsorted(known_places, chosen[old]))
     np.fill_diagonal(values, expansion.working.diagonal[chosen])
     return values
 
@@ -271,19 +275,19 @@ def _largest(key: NDArray[np.float64], places: Ints, count: int) -> Ints:
 
 
 @njit()
-def present_rows(cache: Any, places: Any) -> Any:  # pragma: no cover
+def find_missing_rows(cache: Any, places: Any) -> Any:  # pragma: no cover
     """Make the rows of some members the ones used last; return those that must be computed."""
     missing = np.empty(len(places), np.int64)
     total = 0
     for at in range(len(places)):
-        if not present(cache, places[at]):
+        if not mark_used(cache, places[at]):
             missing[total] = places[at]
             total += 1
     return missing[:total]
 
 
 @njit()
-def _fill_square(values: Any, new: Any, rows: Any, first: int, last: int) -> None:  # pragma: no cover
+def _fill_symmetric(values: Any, new: Any, rows: Any, first: int, last: int) -> None:  # pragma: no cover
     """Write what lies from line `first` to `last` of some rows of a symmetric matrix, and of their columns."""
     for at in range(len(new)):
         if first <= new[at] < last:
@@ -297,7 +301,7 @@ def _fill_square(values: Any, new: Any, rows: Any, first: int, last: int) -> Non
 
 
 @njit()
-def _copy_square(values: Any, to: Any, source: Any, of: Any) -> None:  # pragma: no cover
+def _copy_values(values: Any, to: Any, source: Any, of: Any) -> None:  # pragma: no cover
     for a in range(len(to)):
         for b in range(len(to)):
             values[to[a], to[b]] = source[of[a], of[b]]

@@ -10,7 +10,7 @@ from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.lasvm import steps
 from dasksvm.solver.lasvm.biased_learner import BiasedLearner
-from dasksvm.solver.lasvm.finishing import Finishing
+from dasksvm.solver.lasvm.finishing import LasvmFinisher
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.state.batch import Batch, in_each_problem
 from dasksvm.solver.state.expansion import Expansion
@@ -49,21 +49,21 @@ class TwoClassLearner(BiasedLearner):
     """
 
     settings: LasvmSettings
-    finishing: Sequence[Finishing]
+    finishing: Sequence[LasvmFinisher]
 
     def _expansion(self) -> Expansion:
         return Expansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
-        self._iterate(result, plan, arrivals, self._run)
+        self._iterate(result, plan, arrivals, self._make_steps)
 
-    def _run(self, batch: Batch) -> bool:
+    def _make_steps(self, batch: Batch) -> bool:
         s, rules = self.expansion, self.settings.rules
-        return in_each_problem(s, batch, lambda p: steps.run(s.working, s.cache, batch, rules, p))
+        return in_each_problem(s, batch, lambda p: steps.process_batch(s.working, s.cache, batch, rules, p))
 
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Finishing:
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> LasvmFinisher:
         """Make what finishes a problem of an expansion."""
-        return Finishing(expansion.working, problem, tau)
+        return LasvmFinisher(expansion.working, problem, tau)
 
     def _slack(self) -> NDArray[np.float64]:
         slack = super()._slack()
@@ -71,20 +71,20 @@ class TwoClassLearner(BiasedLearner):
         slack[~self.expansion.has_free()] = np.inf
         return slack
 
-    def _finished(self) -> None:
+    def _after_finishing(self) -> None:
         self._make_passes(self._adopt, self._verify)
 
     def _adopt(self) -> None:
-        for now in self.finishing:
-            self.expansion.adopt(now.problem, now.alpha, now.g)
+        for finisher in self.finishing:
+            self.expansion.adopt(finisher.problem, finisher.alpha, finisher.g)
 
     def _verify(self) -> float:
         worst = 0.0
-        for now in self.finishing:
-            sign = self.expansion.working.sign[now.problem, : len(now.g)]
-            exact = self.expansion.exact_gradients(now.problem, now.alpha)
-            self.error = max(self.error, float(np.abs(exact - now.g)[now.member].max(initial=0.0)))
-            now.correct(exact, sign)
-            top, bottom = now.extremes()
+        for finisher in self.finishing:
+            sign = self.expansion.working.sign[finisher.problem, : len(finisher.g)]
+            exact = self.expansion.exact_gradients(finisher.problem, finisher.alpha)
+            self.error = max(self.error, float(np.abs(exact - finisher.g)[finisher.member].max(initial=0.0)))
+            finisher.set_gradients(exact, sign)
+            top, bottom = finisher.extremes()
             worst = max(worst, top - bottom)
         return worst

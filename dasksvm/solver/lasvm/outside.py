@@ -33,7 +33,7 @@ class Outside(Stateful):
         self.gradient: Values = np.zeros((problems, count))
         self.weight: Values = np.zeros((problems, count))
 
-    def note(self, result: CandidateBatch, held: NDArray[np.bool_], base: int) -> None:
+    def record(self, result: CandidateBatch, held: NDArray[np.bool_], base: int) -> None:
         """Record the gradients of a batch.
 
         Parameters

@@ -1,7 +1,7 @@
 """LASVM's online iterations: PROCESS and REPROCESS over the candidates of a batch (paper 1, section 3.2).
 
-For one problem, `run` makes one PROCESS and the REPROCESS steps that follow for each example of a batch, in order. If a kernel
-row is not cached, it records which one and returns; called again, it continues from there.
+For one problem, `process_batch` makes one PROCESS and the REPROCESS steps that follow for each example of a batch, in order. If
+a kernel row is not cached, it records which one and returns; called again, it continues from there.
 """
 
 from typing import Any, NamedTuple
@@ -22,8 +22,8 @@ from dasksvm.solver.state.batch import (
     STEPS,
     block_ends,
     kernel_value,
-    row_part,
-    usable,
+    row_available,
+    row_block,
 )
 from dasksvm.solver.state.direction_search import (
     best_gain_down,
@@ -67,26 +67,26 @@ class Rules(NamedTuple):
 
 
 @njit()
-def run(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: no cover
-    """Process a batch, or the rest of it, in problem p. Returns DONE, FULL, or ROW_MISSING with the place in at[p, MISSING]."""
-    at = batch.at[p]
-    while at[CANDIDATE] < len(batch.row_of):
-        if at[STAGE] == NEW:
-            at[PLACE] = _admit(w, batch, rules, p, at[CANDIDATE])
-            at[STAGE] = PROCESS
-        if at[STAGE] == PROCESS:
-            if at[PLACE] >= 0 and not _process(w, cache, batch, rules, p, at[PLACE]):
+def process_batch(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: no cover
+    """Process a batch, or the rest of it, in problem p. Returns DONE, FULL or ROW_MISSING (see progress[p, MISSING])."""
+    progress = batch.progress[p]
+    while progress[CANDIDATE] < len(batch.row_of):
+        if progress[STAGE] == NEW:
+            progress[PLACE] = _admit(w, batch, rules, p, progress[CANDIDATE])
+            progress[STAGE] = PROCESS
+        if progress[STAGE] == PROCESS:
+            if progress[PLACE] >= 0 and not _process(w, cache, batch, rules, p, progress[PLACE]):
                 return ROW_MISSING
-            at[STAGE], at[REPEAT] = REPROCESS, 0
-        while at[STAGE] == REPROCESS:
+            progress[STAGE], progress[REPEAT] = REPROCESS, 0
+        while progress[STAGE] == REPROCESS:
             outcome = _reprocess(w, cache, batch, rules, p)
             if outcome < 0:
                 return ROW_MISSING
-            at[REPEAT] += 1
-            if outcome == 0 or (at[REPEAT] >= rules.reprocess and not _exceeds_delta_max(w, rules, p)):
-                at[STAGE] = NEW
-        at[CANDIDATE] += 1
-        at[SEEN] += 1
+            progress[REPEAT] += 1
+            if outcome == 0 or (progress[REPEAT] >= rules.reprocess and not _exceeds_delta_max(w, rules, p)):
+                progress[STAGE] = NEW
+        progress[CANDIDATE] += 1
+        progress[SEEN] += 1
         if w.count[p, 0] >= rules.max_support:
             _evict_blatant(w, p)
             if w.count[p, 0] >= rules.max_support:
@@ -113,7 +113,7 @@ def _admit(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no
     Candidates that do not violate with any member enter too, because two of them may violate with each other. Step 4 of
     REPROCESS removes those that are of no use. While S has members of one class only, at most `SEEDS` of them enter.
     """
-    k, place = batch.row_of[c], batch.known[c]
+    k, place = batch.row_of[c], batch.place_of[c]
     if k < 0 or batch.bound[p, c] <= 0.0 or (place >= 0 and w.member[p, place]):
         return -1
     sign = batch.sign[p, c]
@@ -121,10 +121,10 @@ def _admit(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no
     upper, lower = entry_levels(*extremes(w.top[p], w.bottom[p]))
     excess = gradient - lower if sign > 0 else upper - gradient
     if not np.isinf(excess):
-        batch.moved[p, k] = excess - batch.excess[p, batch.chosen[k]]
+        batch.growth[p, k] = excess - batch.excess[p, batch.chosen[k]]
     elif _zeros_of_class(w, p, sign) >= SEEDS:
         return -1
-    batch.at[p, ENTERED] += excess > rules.tau or np.isinf(excess)
+    batch.progress[p, ENTERED] += excess > rules.tau or np.isinf(excess)
     if place < 0:
         place = batch.base + k
     insert(w, p, place, sign, batch.bound[p, c], gradient)
@@ -168,16 +168,16 @@ def _search_direction(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) ->
             top[b], bottom[b] = shift_block(
                 g, up, down, start, stop, rows, i - base, start, rows, j - base, start, step
             )
-    mates, columns, stop, b = batch.mates, batch.columns, base + len(batch.mates), base // PAGE
+    mutual, columns, stop, b = batch.mutual, batch.columns, base + len(batch.mutual), base // PAGE
     if i < base and j < base:
         top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, first, columns, j, first, step)
     elif i < base:
-        top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, first, mates, j - base, first, step)
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, first, mutual, j - base, first, step)
     elif j < base:
-        top[b], bottom[b] = shift_block(g, up, down, base, stop, mates, i - base, first, columns, j, first, step)
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, mutual, i - base, first, columns, j, first, step)
     else:
-        top[b], bottom[b] = shift_block(g, up, down, base, stop, mates, i - base, first, mates, j - base, first, step)
-    batch.at[p, STEPS] += 1
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, mutual, i - base, first, mutual, j - base, first, step)
+    batch.progress[p, STEPS] += 1
 
 
 @njit()
@@ -188,7 +188,7 @@ def _partner_down(w: Any, cache: Any, batch: Any, rules: Any, p: int, i: int) ->
     best, place = -1.0, -1
     for block in range(batch.base // PAGE + 1):
         start, stop = block_ends(batch, block)
-        row = row_part(cache, batch, i, block)
+        row = row_block(cache, batch, i, block)
         gain, a = best_gain_down(
             w.g[p][start:stop], w.down[p][start:stop], row, w.diagonal[start:stop], w.g[p, i], w.diagonal[i], rules.tau
         )
@@ -205,7 +205,7 @@ def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> i
     best, place = -1.0, -1
     for block in range(batch.base // PAGE + 1):
         start, stop = block_ends(batch, block)
-        row = row_part(cache, batch, j, block)
+        row = row_block(cache, batch, j, block)
         gain, a = best_gain_up(
             w.g[p][start:stop], w.up[p][start:stop], row, w.diagonal[start:stop], w.g[p, j], w.diagonal[j], rules.tau
         )
@@ -217,7 +217,7 @@ def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> i
 @njit()
 def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool:  # pragma: no cover
     """Make steps 3-5 of PROCESS for the newest member, at place k. Returns False if a kernel row is missing."""
-    if not usable(cache, batch, p, k):
+    if not row_available(cache, batch, p, k):
         return False
     if w.sign[p, k] > 0:
         i, j = k, _partner_down(w, cache, batch, rules, p, k)
@@ -227,7 +227,7 @@ def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool
         partner = i
     if partner < 0 or w.g[p, i] - w.g[p, j] <= rules.tau:
         return True
-    if not usable(cache, batch, p, partner):
+    if not row_available(cache, batch, p, partner):
         return False
     _search_direction(w, cache, batch, p, i, j)
     return True
@@ -240,11 +240,11 @@ def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pr
     j = lowest(w.bottom[p], w.g[p], w.down[p])
     if i < 0 or j < 0 or w.g[p, i] - w.g[p, j] <= rules.tau:
         return 0
-    if not usable(cache, batch, p, i):
+    if not row_available(cache, batch, p, i):
         return -1
     if rules.second_order:
         j = _partner_down(w, cache, batch, rules, p, i)
-    if not usable(cache, batch, p, j):
+    if not row_available(cache, batch, p, j):
         return -1
     _search_direction(w, cache, batch, p, i, j)
     _evict_blatant(w, p)

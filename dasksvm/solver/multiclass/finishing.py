@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Floats, Ints
-from dasksvm.solver.lasvm.finishing import Stall, present_rows
+from dasksvm.solver.lasvm.finishing import StallDetector, find_missing_rows
 from dasksvm.solver.multiclass.block import solve_block
-from dasksvm.solver.multiclass.expansion import Patterns
+from dasksvm.solver.multiclass.expansion import PatternExpansion
 from dasksvm.solver.multiclass.moves import loads
 from dasksvm.solver.multiclass.scan import violation
 from dasksvm.solver.multiclass.structure import coefficients, dual, gradients
@@ -27,7 +27,7 @@ INNER_SHARE = 0.3
 INNER_STEPS = 100
 
 
-class Blocks(Stateful):
+class MachineFinisher(Stateful):
     """The problem of a machine restricted to its expansion, on copies of its α and scores.
 
     Parameters
@@ -38,9 +38,9 @@ class Blocks(Stateful):
     """
 
     problem = 0
-    STATE = ("alpha", "score", "steps", "rounds", "best", "stall", "chosen", "newest", "_lacking")
+    STATE = ("alpha", "score", "steps", "rounds", "best", "stall", "chosen", "newest", "_missing_rows")
 
-    def __init__(self, expansion: Patterns, tau: float) -> None:
+    def __init__(self, expansion: PatternExpansion, tau: float) -> None:
         w, places = expansion.working, expansion.places
         self.machine, self.tau = expansion.machine, tau
         self.alpha: NDArray[np.float64] = w.alpha[:, :places].copy()
@@ -48,10 +48,10 @@ class Blocks(Stateful):
         self.label, self.bound = w.label[:places], w.bound[:places]
         self.steps = self.rounds = 0
         self.best = -np.inf
-        self.stall = Stall()
+        self.stall = StallDetector()
         self.chosen: Ints = np.zeros(0, np.int64)
         self.newest: Ints = np.zeros(0, np.int64)
-        self._lacking: Ints = np.zeros(0, np.int64)
+        self._missing_rows: Ints = np.zeros(0, np.int64)
 
     def violations(self) -> NDArray[np.float64]:
         """The largest derivative along a feasible direction of each pattern, at least 0."""
@@ -75,7 +75,7 @@ class Blocks(Stateful):
             return False
         dual = self.dual()
         gained, self.best = dual > self.best, max(dual, self.best)
-        if self.stall.stuck(gained, float(found.max())):
+        if self.stall.record_round(gained, float(found.max())):
             return False
         self.rounds += 1
         capacity = len(expansion.cache.pages) // expansion.cache.table.shape[1]
@@ -96,17 +96,17 @@ class Blocks(Stateful):
 
     def missing(self, expansion: Expansion) -> Ints:
         """List the slots of the block's members whose rows are to be computed; the others count as used."""
-        self._lacking = present_rows(expansion.cache, self.chosen)
-        return expansion.order()[self._lacking]
+        self._missing_rows = find_missing_rows(expansion.cache, self.chosen)
+        return expansion.order()[self._missing_rows]
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
         """Keep the rows that were missing."""
-        expansion.put_rows(expansion.cache, self._lacking, rows)
+        expansion.put_rows(expansion.cache, self._missing_rows, rows)
 
     def solve(self, expansion: Expansion) -> None:
         """Solve the problem of the block and move the scores of all patterns."""
         chosen, plain = self.chosen, self.machine._replace(zero_sum=False)
-        values = square(expansion.cache, chosen)
+        values = gather_values(expansion.cache, chosen)
         np.fill_diagonal(values, expansion.working.diagonal[chosen])
         # NumPy gives columns in another order of memory, in which nothing is vectorised.
         before, alpha = self.alpha[:, chosen], np.ascontiguousarray(self.alpha[:, chosen])
@@ -126,7 +126,7 @@ class Blocks(Stateful):
         amounts = coefficients(plain, alpha - before, self.label[chosen])
         for m in range(len(amounts)):
             moved = np.flatnonzero(amounts[m])
-            expansion.shift(expansion.cache, chosen[moved], -amounts[m, moved], self.score[m])
+            expansion.subtract_cached(expansion.cache, chosen[moved], -amounts[m, moved], self.score[m])
 
     def outcome(self) -> Outcome:
         """Tell what it has come to; there is no bias."""
@@ -139,7 +139,7 @@ class Blocks(Stateful):
 
 
 @njit()
-def square(cache: Any, places: Any) -> Any:  # pragma: no cover
+def gather_values(cache: Any, places: Any) -> Any:  # pragma: no cover
     """Give the kernel values of some members, whose rows are present, with each other.
 
     A block is small: to gather them costs less than a tile. In the larger blocks of LASVM's finishing it would read whole rows.

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.multiclass.scan import where
+from dasksvm.solver.multiclass.scan import index_of
 from dasksvm.solver.multiclass.structure import coupling
 from dasksvm.solver.state.direction_search import LEAST_CURVATURE
 
@@ -13,7 +13,7 @@ from dasksvm.solver.state.direction_search import LEAST_CURVATURE
 FLAT32 = np.float32(1e-6)
 
 
-class First(NamedTuple):
+class FirstVariable(NamedTuple):
     """The first variable of a pair: its class, its pattern's label, its gradient and Q_ii."""
 
     c: int
@@ -91,7 +91,7 @@ def best_partner(
             most = max(most, np.float32(gain).view(np.int32))
         largest = np.int32(most).view(np.float32)
         if largest > best:
-            best, found, q = largest, where(out, largest), c
+            best, found, q = largest, index_of(out, largest), c
     return best, found, q
 
 
@@ -136,5 +136,5 @@ def best_extreme(
     best = np.int32(most).view(np.float32)
     if best == zero:
         return zero, -1, -1
-    found = where(out, best)
+    found = index_of(out, best)
     return best, found, classes[found]

@@ -88,7 +88,7 @@ def _shift(target: Any, row_i: Any, row_j: Any, by_i: float, by_j: float) -> Non
 
 
 @njit()
-def shift(
+def update_scores(
     machine: Any,
     score: Any,
     mean: Any,

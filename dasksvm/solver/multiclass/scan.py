@@ -11,7 +11,7 @@ import numpy as np
 from dasksvm.solver.jit import njit
 
 
-class Pattern(NamedTuple):
+class VariableExtremes(NamedTuple):
     """The extremes of a pattern.
 
     `rise` is the class with the largest gradient among the variables that may rise, `fall` the one with the smallest among those
@@ -35,7 +35,7 @@ def gradient(machine: Any, score: Any, mean: Any, label: Any, place: int, c: int
 
 
 @njit()
-def pattern(
+def variable_extremes(
     machine: Any, alpha: Any, score: Any, mean: Any, label: Any, bound: Any, place: int, supports: bool
 ) -> Any:  # pragma: no cover
     """Find a pattern's extremes. A shared slack that is used up does not exclude a rise. Ties go to the lowest class."""
@@ -49,7 +49,7 @@ def pattern(
             rise, top = c, g
         if held and g < bottom:
             fall, bottom = c, g
-    return Pattern(rise, top, fall, bottom)
+    return VariableExtremes(rise, top, fall, bottom)
 
 
 @njit()
@@ -98,7 +98,7 @@ def extremes(
     top: Any,
     bottom: Any,
 ) -> None:  # pragma: no cover
-    """Write the extreme gradients, as `pattern` finds them, for a range of patterns.
+    """Write the extreme gradients, as `variable_extremes` finds them, for a range of patterns.
 
     `base` and `limit` are written too. There are two inner loops because LLVM does not vectorise one with so many arrays, and
     they are not functions of their own because a call with so many arguments costs as much as a short loop.
@@ -156,7 +156,7 @@ def exchanges(top: Any, bottom: Any, load: Any, bound: Any, always: bool, out: A
 
 
 @njit()
-def where(values: Any, number: Any) -> int:  # pragma: no cover
+def index_of(values: Any, number: Any) -> int:  # pragma: no cover
     """Return the index of the first value that equals a number; -1 if none does."""
     for a in range(len(values)):
         if values[a] == number:

@@ -13,23 +13,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.multiclass.gains import First, best_partner
-from dasksvm.solver.multiclass.moves import move_pair, set_alpha, shift
+from dasksvm.solver.multiclass.gains import FirstVariable, best_partner
+from dasksvm.solver.multiclass.moves import move_pair, set_alpha, update_scores
 from dasksvm.solver.multiclass.pairs import gain, solve_one
 from dasksvm.solver.multiclass.scan import (
     bases,
     exchanges,
     extremes,
     gradient,
+    index_of,
     limits,
-    pattern,
     singles,
     steepest,
-    where,
+    variable_extremes,
 )
 from dasksvm.solver.multiclass.structure import coupling
 from dasksvm.solver.multiclass.working_arrays import may_fall, may_rise, random_member
-from dasksvm.solver.state.batch import block_ends, kernel_value, row_part
+from dasksvm.solver.state.batch import block_ends, kernel_value, row_block
 from dasksvm.solver.state.row_cache import PAGE
 
 # Kinds of steps, and strategies for choosing the variables.
@@ -121,11 +121,11 @@ def _most_violating(w: Any, batch: Any, machine: Any, supports: bool) -> int:  #
         )
         most = singles(machine.shared, top[:n], bottom[:n], load, bound, of)
         if most > best:
-            best, place = most, start + where(of, most)
+            best, place = most, start + index_of(of, most)
         if machine.shared:
             most = exchanges(top[:n], bottom[:n], load, bound, False, of)
             if most > best:
-                best, place = most, start + where(of, most)
+                best, place = most, start + index_of(of, most)
     return place
 
 
@@ -135,7 +135,7 @@ def _choose_in_pattern(w: Any, machine: Any, place: int, supports: bool, inside:
 
     With `inside` the second variable is chosen too, from the same pattern.
     """
-    found = pattern(machine, w.alpha, w.score, w.mean, w.label, w.bound, place, supports)
+    found = variable_extremes(machine, w.alpha, w.score, w.mean, w.label, w.bound, place, supports)
     full = machine.shared and w.load[place] >= w.bound[place]
     single, p = steepest(found, full)
     if (full or (machine.shared and inside)) and found.top - found.bottom > single:
@@ -172,7 +172,7 @@ def second_variable(
     The row of `place` must be present. Returns the place and class, or -1 and ALONE if no variable adds to the gain.
     """
     y = w.label[place]
-    first = First(
+    first = FirstVariable(
         p,
         y,
         gradient(machine, w.score, w.mean, w.label, place, p),
@@ -195,7 +195,7 @@ def second_variable(
             w.label,
             limit[:n],
             start,
-            row_part(cache, batch, place, block),
+            row_block(cache, batch, place, block),
             w.diagonal,
             supports,
             place - start,
@@ -244,8 +244,8 @@ def _move(w: Any, cache: Any, batch: Any, machine: Any, one: Any, two: Any) -> i
     of_i, of_j = (w.label[i], one[1], one[2]), (w.label[j], two[1], two[2])
     for block in range(batch.base // PAGE + 1):
         start, stop = block_ends(batch, block)
-        row_i, row_j = row_part(cache, batch, i, block), row_part(cache, batch, j, block)
-        touched += shift(machine, w.score, w.mean, start, stop, row_i, row_j, of_i, of_j)
+        row_i, row_j = row_block(cache, batch, i, block), row_block(cache, batch, j, block)
+        touched += update_scores(machine, w.score, w.mean, start, stop, row_i, row_j, of_i, of_j)
     return touched
 
 
@@ -282,7 +282,7 @@ def larank_pair(w: Any, machine: Any, step: int, place: int) -> Any:  # pragma: 
     if step not in (PROCESS_NEW, PROCESS_OLD, OPTIMIZE):
         raise ValueError("unknown kind of step")
     supports = step == OPTIMIZE
-    found = pattern(machine, w.alpha, w.score, w.mean, w.label, w.bound, place, supports)
+    found = variable_extremes(machine, w.alpha, w.score, w.mean, w.label, w.bound, place, supports)
     rise, top, fall, bottom = found.rise, found.top, found.fall, found.bottom
     room = w.load[place] < w.bound[place] and (w.load[place] > 0.0 or not supports)
     if (w.load[place] > 0.0 or not supports) and top < 0.0:

@@ -111,6 +111,6 @@ def losses(machine: Machine, margins: Values, labels: Ints) -> Values:
 
     The primal is ½ Σ β f + Σ C_i loss_i, and the duality gap Σ C_i loss_i - Σ α g.
     """
-    lacking = np.maximum(gradients(machine, margins, labels), 0.0)
-    total: Values = lacking.max(axis=0) if machine.shared else lacking.sum(axis=0)
+    shortfall = np.maximum(gradients(machine, margins, labels), 0.0)
+    total: Values = shortfall.max(axis=0) if machine.shared else shortfall.sum(axis=0)
     return total

@@ -113,7 +113,7 @@ def insert(w: Any, machine: Any, place: int, label: int, bound: float, scores: A
 
 @njit()
 def evict(w: Any, place: int) -> None:  # pragma: no cover
-    """Remove a member whose α are all 0 from the expansion; its place is freed by `vacate`."""
+    """Remove a member whose α are all 0 from the expansion; its place is freed by `free_places`."""
     w.member[place] = False
     w.bound[place] = 0.0
     w.count[0] -= 1
@@ -123,7 +123,7 @@ def evict(w: Any, place: int) -> None:  # pragma: no cover
 
 
 @njit()
-def vacate(w: Any) -> Any:  # pragma: no cover
+def free_places(w: Any) -> Any:  # pragma: no cover
     """Free the places of evicted members, and return them."""
     freed = np.empty(w.size[0], np.int64)
     count = 0
@@ -138,7 +138,7 @@ def vacate(w: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def settle(w: Any, base: int, count: int) -> Any:  # pragma: no cover
+def assign_places(w: Any, base: int, count: int) -> Any:  # pragma: no cover
     """Move the members in the first `count` seats from `base` on to places; return their seat numbers and their places."""
     seats, places = np.empty(count, np.int64), np.empty(count, np.int64)
     total = 0

@@ -166,7 +166,7 @@ def drop_stale(cache: Any, limit: int) -> None:  # pragma: no cover
 
 
 @njit()
-def spare_page(cache: Any) -> int:  # pragma: no cover
+def take_page(cache: Any) -> int:  # pragma: no cover
     """Take an unused page; drop the least recently used rows until there is one."""
     head = len(cache.newer) - 1
     while cache.size[UNUSED] == 0:
@@ -176,15 +176,15 @@ def spare_page(cache: Any) -> int:  # pragma: no cover
 
 
 @njit()
-def give_pages(cache: Any, place: int, places: int) -> None:  # pragma: no cover
+def allocate_pages(cache: Any, place: int, places: int) -> None:  # pragma: no cover
     """Allocate the pages that a cached row needs for a number of places."""
     for block in range(-(-places // PAGE)):
         if cache.table[place, block] < 0:
-            cache.table[place, block] = spare_page(cache)
+            cache.table[place, block] = take_page(cache)
 
 
 @njit()
-def enter_rows(cache: Any, rows: Any, places: int) -> None:  # pragma: no cover
+def allocate_rows(cache: Any, rows: Any, places: int) -> None:  # pragma: no cover
     """Allocate rows, as the ones used last; the caller writes their values."""
     for at in range(len(rows)):
         place = rows[at]
@@ -192,7 +192,7 @@ def enter_rows(cache: Any, rows: Any, places: int) -> None:  # pragma: no cover
             _unlink(cache, place)
         cache.cached[place] = True
         link_newest(cache, place)
-        give_pages(cache, place, places)
+        allocate_pages(cache, place, places)
 
 
 @njit()
@@ -227,23 +227,23 @@ def set_values(cache: Any, place: int, columns: Any, values: Any) -> None:  # pr
 
 
 @njit()
-def extend(cache: Any, places: int) -> Any:  # pragma: no cover
+def extend_rows(cache: Any, places: int) -> Any:  # pragma: no cover
     """Allocate pages for a number of places to every cached row; return the rows that are still cached, ascending.
 
     If the memory does not suffice, the least recently used rows are dropped.
     """
     for place in range(places):
         if cache.cached[place]:
-            give_pages_or_drop(cache, place, places)
+            allocate_pages_or_drop(cache, place, places)
     return np.flatnonzero(cache.cached[:places])
 
 
 @njit()
-def give_pages_or_drop(cache: Any, place: int, places: int) -> None:  # pragma: no cover
+def allocate_pages_or_drop(cache: Any, place: int, places: int) -> None:  # pragma: no cover
     """Allocate the pages that a row lacks; the row itself may be dropped in the course of this."""
     for block in range(-(-places // PAGE)):
         if cache.cached[place] and cache.table[place, block] < 0:
-            page = spare_page(cache)
+            page = take_page(cache)
             if cache.cached[place]:
                 cache.table[place, block] = page
             else:
@@ -252,12 +252,12 @@ def give_pages_or_drop(cache: Any, place: int, places: int) -> None:  # pragma: 
 
 
 @njit()
-def keep_rows(cache: Any, new: Any, rows: Any, mates: Any, chosen: Any, places: int) -> None:  # pragma: no cover
+def cache_new_rows(cache: Any, new: Any, rows: Any, mutual: Any, chosen: Any, places: int) -> None:  # pragma: no cover
     """Cache the rows of new members: rows[chosen], and mates[chosen, chosen] among the new members."""
     for at in range(len(new)):
-        enter_rows(cache, new[at : at + 1], places)
+        allocate_rows(cache, new[at : at + 1], places)
         write_rows(cache, new[at : at + 1], rows[chosen[at] : chosen[at] + 1])
-        set_values(cache, new[at], new, mates[chosen[at]][chosen])
+        set_values(cache, new[at], new, mutual[chosen[at]][chosen])
 
 
 @njit()
@@ -270,7 +270,7 @@ def write_columns(cache: Any, rows: Any, places: Any, columns: Any, chosen: Any)
 
 
 @njit()
-def present(cache: Any, place: int) -> bool:  # pragma: no cover
+def mark_used(cache: Any, place: int) -> bool:  # pragma: no cover
     """Mark a member's row as the one used last; return False if it is not cached."""
     if not cache.cached[place]:
         return False
@@ -280,11 +280,11 @@ def present(cache: Any, place: int) -> bool:  # pragma: no cover
 
 
 @njit()
-def renew(cache: Any) -> None:  # pragma: no cover
+def update_use_order(cache: Any) -> None:  # pragma: no cover
     """Mark the touched rows as the ones used last."""
     for place in np.flatnonzero(cache.touched):
         cache.touched[place] = False
-        present(cache, int(place))
+        mark_used(cache, int(place))
 
 
 def narrowed(cache: RowCache, kept: Any) -> RowCache:

@@ -184,7 +184,7 @@ def evict(w: Any, p: int, place: int) -> None:  # pragma: no cover
     """Remove a member with α = 0 from problem p.
 
     The extremes of its block are not updated: if the member may have been one of them, the caller computes them again. The
-    place is freed by `vacate`.
+    place is freed by `free_places`.
     """
     _leave_zeros(w.zeros[p], w.zero_at[p], w.count[p], place)
     w.member[p, place] = False
@@ -194,7 +194,7 @@ def evict(w: Any, p: int, place: int) -> None:  # pragma: no cover
 
 
 @njit()
-def vacate(w: Any) -> Any:  # pragma: no cover
+def free_places(w: Any) -> Any:  # pragma: no cover
     """Free the places that are no longer members of any problem, and return them."""
     places = w.size[0]
     holders = np.zeros(places, np.int64)
@@ -214,7 +214,7 @@ def vacate(w: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def wanting(w: Any, enough: int) -> Any:  # pragma: no cover
+def find_needed_classes(w: Any, enough: int) -> Any:  # pragma: no cover
     """Return, for each problem and for its negative and positive class, whether fewer than `enough` members have α = 0."""
     out = np.empty((len(w.member), 2), np.bool_)
     for p in range(len(w.member)):
@@ -227,7 +227,7 @@ def wanting(w: Any, enough: int) -> Any:  # pragma: no cover
 
 
 @njit()
-def settle(w: Any, base: int, count: int) -> Any:  # pragma: no cover
+def assign_places(w: Any, base: int, count: int) -> Any:  # pragma: no cover
     """Move the members in the first `count` seats from `base` on to places; return their seat numbers and their places."""
     seats, places = np.empty(count, np.int64), np.empty(count, np.int64)
     total = 0

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.decomposition.intake import AllExamples, view_for_intake
+from dasksvm.solver.decomposition.intake import AllExamplesExpansion, view_for_intake
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.generator import draw, skip
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Floats, Ints
-from dasksvm.solver.lasvm.finishing import present_rows
+from dasksvm.solver.lasvm.finishing import find_missing_rows
 from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
 from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Expansion
@@ -30,7 +30,7 @@ Values = NDArray[np.float64]
 BLOCK = 128
 
 
-class Ascent(Stateful):
+class AscentFinisher(Stateful):
     """The steps of a problem, on copies of its coefficients and gradients.
 
     Parameters
@@ -42,7 +42,7 @@ class Ascent(Stateful):
         K.
     """
 
-    STATE = ("problem", "alpha", "g", "dual", "steps", "done", "ahead", "_lacking")
+    STATE = ("problem", "alpha", "g", "dual", "steps", "done", "next_picks", "_missing_rows")
 
     def __init__(self, expansion: Expansion, problem: int, seed: int, steps: int) -> None:
         w, places = expansion.working, expansion.places
@@ -57,14 +57,14 @@ class Ascent(Stateful):
         self.diagonal = w.diagonal[:places]
         self.total = steps * places
         self.dual, self.steps, self.done = 0.0, 0, 0
-        self.ahead: Ints = np.zeros(0, np.int64)
-        self._lacking: Ints = np.zeros(0, np.int64)
+        self.next_picks: Ints = np.zeros(0, np.int64)
+        self._missing_rows: Ints = np.zeros(0, np.int64)
 
     def choose(self, expansion: Expansion) -> bool:
         """Draw the next picks; False when all are made."""
         cache = expansion.cache
         size = min(BLOCK, max(len(cache.pages) // cache.table.shape[1] // 2, 1), self.total - self.done)
-        self.ahead = picks(self.seed, self.done, size, len(self.alpha))
+        self.next_picks = draw_picks(self.seed, self.done, size, len(self.alpha))
         return bool(size > 0)
 
     def order(self, expansion: Expansion) -> Ints:
@@ -73,19 +73,19 @@ class Ascent(Stateful):
 
     def missing(self, expansion: Expansion) -> Ints:
         """List the slots of the members that the picks would move now and whose rows are to be computed."""
-        at = self.ahead
+        at = self.next_picks
         room = np.where(self.g[at] > 0, self.upper[at] - self.alpha[at], self.alpha[at] - self.lower[at])
-        self._lacking = present_rows(expansion.cache, np.unique(at[(self.g[at] != 0.0) & (room > 0.0)]))
-        return expansion.order()[self._lacking]
+        self._missing_rows = find_missing_rows(expansion.cache, np.unique(at[(self.g[at] != 0.0) & (room > 0.0)]))
+        return expansion.order()[self._missing_rows]
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
         """Keep the rows that were missing."""
-        expansion.put_rows(expansion.cache, self._lacking, rows)
+        expansion.put_rows(expansion.cache, self._missing_rows, rows)
 
     def solve(self, expansion: Expansion) -> None:
         """Make the steps of the picks, up to the first that needs a row which nobody foresaw."""
         done, steps, gain = ascend(
-            self.ahead, self.alpha, self.g, self.lower, self.upper, self.diagonal, expansion.cache
+            self.next_picks, self.alpha, self.g, self.lower, self.upper, self.diagonal, expansion.cache
         )
         self.done, self.steps, self.dual = self.done + done, self.steps + steps, self.dual + gain
 
@@ -123,32 +123,32 @@ class AscentLearner(UnbiasedLearner):
     """
 
     settings: AscentSettings
-    expansion: AllExamples
-    finishing: Sequence[Ascent]
+    expansion: AllExamplesExpansion
+    finishing: Sequence[AscentFinisher]
 
     def _expansion(self) -> Expansion:
-        return AllExamples(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
+        return AllExamplesExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
     def _view(self) -> View:
         return view_for_intake(self.applied, self.settings.problems)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
-        self.expansion.take_in_all(result)
+        self.expansion.add_all(result)
         self.seen += len(result.examples) if self.phase == "online" else 0
 
-    def _standing(self) -> tuple[Values, Values]:
+    def _measure_and_dual(self) -> tuple[Values, Values]:
         now = [self.finisher(self.expansion, p, 0.0) for p in range(self.settings.problems)]
         for each in self.finishing:
             now[each.problem] = each
         return np.array([each.gap for each in now]), np.array([each.dual for each in now])
 
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Ascent:
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> AscentFinisher:
         """Make what makes the steps of a problem."""
-        return Ascent(expansion, problem, self.settings.seed, self.settings.steps)
+        return AscentFinisher(expansion, problem, self.settings.seed, self.settings.steps)
 
 
 @njit()
-def picks(seed: int, done: int, count: int, among: int) -> Any:  # pragma: no cover
+def draw_picks(seed: int, done: int, count: int, among: int) -> Any:  # pragma: no cover
     """Draw picks uniformly from so many places, after `done` others."""
     out = np.empty(count, np.int64)
     random = np.empty(1, np.uint64)
@@ -161,13 +161,13 @@ def picks(seed: int, done: int, count: int, among: int) -> Any:  # pragma: no co
 
 @njit()
 def ascend(
-    ahead: Any, alpha: Any, g: Any, lower: Any, upper: Any, diagonal: Any, cache: Any
+    next_picks: Any, alpha: Any, g: Any, lower: Any, upper: Any, diagonal: Any, cache: Any
 ) -> tuple[int, int, float]:  # pragma: no cover
     """Make steps in some coefficients, as long as the rows are present; return how many picks, steps and the dual's rise."""
     pages, table, cached = cache.pages, cache.table, cache.cached
     steps, gain = 0, 0.0
-    for k in range(len(ahead)):
-        i = ahead[k]
+    for k in range(len(next_picks)):
+        i = next_picks[k]
         length = free_step(g, alpha, lower, upper, diagonal, i)
         if length == 0.0:
             continue
@@ -180,4 +180,4 @@ def ascend(
             for a in range(min(PAGE, len(g) - start)):
                 g[start + a] -= length * np.float64(pages[page, a])
         steps += 1
-    return len(ahead), steps, gain
+    return len(next_picks), steps, gain

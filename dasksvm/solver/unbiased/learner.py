@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
-from dasksvm.solver.engine.tiles import within
+from dasksvm.solver.engine.tiles import band_depth
 from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
@@ -38,18 +38,18 @@ class BandExpansion(Expansion):
         super().__init__(kernel, problems, cache_bytes)
         self.rules = rules
 
-    def limits(self) -> tuple[Values, Values]:
+    def entry_limits(self) -> tuple[Values, Values]:
         """The band of each problem."""
         found = gap_steps.bands(self.working, self.rules)
         return found[:, 1], -found[:, 0]
 
-    def judge(self, result: CandidateBatch, at: Ints, found: Values) -> tuple[Values, Values]:
+    def violations_and_state(self, result: CandidateBatch, at: Ints, found: Values) -> tuple[Values, Values]:
         """How far inside the band the examples `at` of a batch are, and what is kept of them: their gradients."""
         gradient = result.sign[:, at] - found
-        return within(result.sign[:, at] * gradient, *self.limits()), gradient
+        return band_depth(result.sign[:, at] * gradient, *self.entry_limits()), gradient
 
 
-class Held(Stateful):
+class IdleFinisher(Stateful):
     """What there is to finish of a problem: nothing, since every iteration ends where it should."""
 
     steps = 0
@@ -92,10 +92,10 @@ class UnbiasedLearner(Learner):
     def _finished_alpha(self) -> Values | None:
         return None
 
-    def _closed(self) -> bool:
+    def _determine_bias(self) -> bool:
         return True
 
-    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
+    def _check_batch(self, result: CandidateBatch, plan: ScorePlan) -> None:
         """Learn nothing: there is no bias, and no claim about the whole set."""
 
     def _conclude(self) -> None:
@@ -130,17 +130,19 @@ class GapLearner(UnbiasedLearner):
         return BandExpansion(s.kernel, s.problems, s.cache_bytes, s.rules)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
-        self._iterate(result, plan, arrivals, self._run)
+        self._iterate(result, plan, arrivals, self._make_steps)
 
-    def _run(self, batch: Batch) -> bool:
-        s, rules, most = self.expansion, self.settings.rules, self.settings.max_support
-        stand = np.zeros((self.settings.problems, gap_steps.STANDING))
-        return in_each_problem(s, batch, lambda p: gap_steps.run(s.working, s.cache, batch, rules, most, stand, p))
+    def _make_steps(self, batch: Batch) -> bool:
+        s, rules, max_support = self.expansion, self.settings.rules, self.settings.max_support
+        statuses = np.zeros((self.settings.problems, gap_steps.STATUS_FIELDS))
+        return in_each_problem(
+            s, batch, lambda p: gap_steps.process_batch(s.working, s.cache, batch, rules, max_support, statuses, p)
+        )
 
-    def _standing(self) -> tuple[Values, Values]:
+    def _measure_and_dual(self) -> tuple[Values, Values]:
         w = self.expansion.working
         return np.array([gap_steps.gap(w, p) for p in range(len(w.alpha))]), dual_objective(w)
 
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Held:
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> IdleFinisher:
         """Return a finisher that does nothing."""
-        return Held(expansion, problem)
+        return IdleFinisher(expansion, problem)
