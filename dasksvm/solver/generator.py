@@ -1,7 +1,7 @@
 """The random number generator of the solvers: splitmix64, whose state is an array that a snapshot can hold.
 
-NumPy's generators are not used because jitted code draws from a stream, and because a stream must give the same numbers with
-every version of NumPy. `unbiased`, `decomposition` and `multiclass` use it.
+NumPy's generators are not used, because jitted code draws from a stream and a stream must give the same numbers with every
+version of NumPy.
 """
 
 from typing import Any

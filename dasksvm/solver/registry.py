@@ -1,6 +1,6 @@
-"""Options that have a name: a table says what each name stands for, and a name that is not in it is an error.
+"""Tables of named options, in which an unknown name is an error.
 
-Nothing here loads NumPy or numba, so that the command line can list the names quickly.
+This module does not import NumPy or numba, so that the command line can list the names quickly.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -11,14 +11,14 @@ Value = TypeVar("Value")
 
 
 def look_up(table: Mapping[str, Value], kind: str, name: str) -> Value:
-    """Give what a name stands for.
+    """Return the entry of a table with a name.
 
     Parameters
     ----------
     table : mapping of str
-        What each name stands for.
+        The entries by name.
     kind : str
-        What kind of thing is named, for the error.
+        What the entries are, for the error message.
     name : str
 
     Raises
@@ -37,9 +37,9 @@ class Registry(MutableMapping[str, Value]):
     Parameters
     ----------
     kind : str
-        What kind of thing is named, for errors.
+        What the entries are, for error messages.
     locations : mapping of str
-        Where the object of each name is: "package.module:OBJECT".
+        Location of the object of each name: "package.module:OBJECT".
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Registry(MutableMapping[str, Value]):
         self._loaded: dict[str, Value] = {}
 
     def find(self, name: str) -> Value:
-        """Give the object of a name; ValueError lists the names there are."""
+        """Return the object with a name; the ValueError for an unknown name lists all names."""
         return look_up(self, self.kind, name)
 
     def __contains__(self, name: object) -> bool:

@@ -1,14 +1,15 @@
 """Decomposition in blocks: the exact SVM of data that need not fit in memory.
 
-S holds the examples in play; finishing solves the problem restricted to them, in blocks (`finishing`). Around it goes a loop
-over the whole set: a *look* computes the gradients of examples outside S where they lie, those that violate or nearly do come
-in, and S is solved again. S grows: the first examples of the order are solved, then those who violate among twice as many, and
-so on.
+Finishing solves the problem restricted to S, in blocks (`lasvm.finishing`). The learner alternates between finishing and
+*checks*. A check computes the gradients of examples outside S on the workers; examples that violate, or nearly do, become
+members, and S is solved again. S grows step by step: first some examples in the order of the run are solved, then those that
+violate among twice as many examples, and so on.
 
-Not every look is at all examples. Between two solutions w moves by d = |w - w'|, d² = Δα·KΔα = -Δα·Δg over S, and no decision
-value by more than d √K(x, x). An example that lies further from the extremes than w has moved since its last look cannot
-violate, and waits. Before that, while solutions still differ, those wait that lie further than gradients of S typically have
-moved. So the last look says of every example that it is at rest.
+A check can skip examples. Between two solutions the weight vector w of the SVM moves by d = |w - w'| with
+d² = Δα·KΔα = -Δα·Δg over S, and no decision value changes by more than d √K(x, x). An example that is further from violating
+than w has moved since the example was last checked cannot violate. While the solutions still change much, a weaker rule is used:
+examples are skipped if they are further from violating than gradients of members have typically moved. The last checks use the
+strict rule, so that in the end no example violates.
 """
 
 from collections.abc import Sequence
@@ -32,17 +33,20 @@ from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.working_arrays import Working, refresh_extremes
 
 Values = NDArray[np.float64]
-# Examples of the first look; by how much the part of the set that was met grows; examples that are looked at together.
+# Number of examples that are used first; factor by which their number grows; number of examples that are checked as one batch.
 FIRST, GROWTH, CHECK_ROWS = 1000, 2, 2048
-# How far S is solved while there are examples to be met, and while more than this share of it has just come.
+# Tolerance to which S is solved until all examples have been used; tolerance while many members are new; the share of new members
+# that counts as many.
 COARSE, MEDIUM, FEW_NEW = 0.5, 0.1, 0.02
-# Of how far the gradients of S have moved: what typically moves one, and as how much it counts who might follow.
+# Quantiles of the changes of the members' gradients: the margin within which examples that nearly violate become members, and
+# the typical change.
 MEDIAN, MOST = 0.5, 0.9
+# Rules by which a check skips examples: further away than the typical change, or than w has moved.
 TYPICAL, CERTAIN = 0, 1
 
 
 class BlockFinisher(LasvmFinisher):
-    """The problem restricted to S; how pairs are chosen in a block, and how many steps there may be, the user says.
+    """The finisher of the problem restricted to S, with rules for the choice of pairs, the block size and the number of steps.
 
     Parameters
     ----------
@@ -62,7 +66,7 @@ class BlockFinisher(LasvmFinisher):
         g, lower, upper = self.g[chosen], self.lower[chosen], self.upper[chosen]
         limit = min(INNER_STEPS * len(chosen), max(rules.limit - self.steps, 0))
         steps = solve_by_pairs(values, alpha, g, lower, upper, target, limit, number_of(rules.selection), False)
-        # Where maximum gain sticks at once, only another pair leads on.
+        # If maximum gain stalls at once, only a pair chosen in another way makes progress.
         return steps or solve_block(values, alpha, g, lower, upper, target, limit)
 
     def _shrink(self, expansion: Expansion) -> None:
@@ -104,7 +108,7 @@ class BlockLearner(BatchLearner):
         self._reset_checks(0)
 
     def feed(self, order: RandomOrder, seeds: Ints) -> None:
-        """Begin with the examples of the start, or with `seeds`.
+        """Begin with the examples whose coefficients are given, or with `seeds`.
 
         Parameters
         ----------
@@ -116,24 +120,24 @@ class BlockLearner(BatchLearner):
 
     def _reset_checks(self, count: int) -> None:
         problems = self.settings.problems
-        # Of every example that was looked at: its gradient, C_i with the sign of its label, and the distances below then.
+        # For each example that was checked: its gradient, C_i with the sign of its label, and the value of `path` at that time.
         self.gradient: Values = np.zeros((problems, count))
         self.weight: Values = np.zeros((problems, count))
         self.path_when_checked = np.full((2, problems, count), -np.inf)
-        # How far gradients have typically moved, and w, in all.
+        # Sum of the changes of the solutions so far: of gradients (typical change), and of w.
         self.path: Values = np.zeros((2, problems))
-        # The extremes at the last look, and how far beyond them examples come in.
+        # The extremes at the last check, and how far from violating an example may be to become a member.
         self.checked_extremes: Values = np.tile([-np.inf, np.inf], (problems, 1))
         self.entry_margin: Values = np.zeros(problems)
-        # Examples met, members that came with the last look, the kind of it, whether a claim is made from it, and how many
-        # such looks there were.
+        # Number of examples used so far; members that entered in the last check; the rule by which it skips examples; whether it
+        # is a final check, in float64, which a claim is based on; number of final checks.
         self.reached = self.entered = self.check_kind = self.final_check = self.final_checks = 0
 
     def stop(self) -> None:
-        """End with what there is."""
+        """Request no more examples, and make no more steps."""
         self.stopped = True
 
-    # Asking
+    # Requests
 
     def _begin_next_phase(self) -> None:
         match self.phase:
@@ -157,7 +161,7 @@ class BlockLearner(BatchLearner):
         return self.queue[start : self.position]
 
     def _view(self) -> View:
-        """Publish the support vectors, and how near an example must be to come in."""
+        """Return a view with the support vectors only, and the margin within which examples become members."""
         near = np.full_like(self.entry_margin, np.inf) if self.phase == "seeding" else self._margin_in_force()
         view = self.expansion.view(self.applied, None, near, 0.0)
         used, needed_classes = np.flatnonzero(np.any(view.alpha != 0.0, axis=0)), np.ones_like(view.needed_classes)
@@ -174,13 +178,13 @@ class BlockLearner(BatchLearner):
         )
 
     def _margin_in_force(self) -> Values:
-        """How near to violating examples come in; in the last look those that violate by more than the tolerance."""
+        """Return how far from violating an example may be to become a member; in a final check it must exceed the tolerance."""
         return np.full_like(self.entry_margin, -self.settings.tau) if self.final_check else self.entry_margin
 
-    # Taking
+    # Results
 
     def _check_batch(self, result: CandidateBatch, plan: ScorePlan) -> None:
-        """Take in the gradients of a batch, and the examples that violate, or nearly do."""
+        """Record the gradients of a batch; its examples that violate, or nearly do, become members."""
         at = result.examples - self.order.base
         self.gradient[:, at] = result.sign - result.margins
         self.path_when_checked[:, :, at] = self.path[:, :, None]
@@ -192,13 +196,13 @@ class BlockLearner(BatchLearner):
             self.entered += len(result.features)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
-        """Take in the examples that the run begins with."""
+        """Make the first examples members."""
         self.expansion.make_room(result)
         alpha = self.start_alpha_of(result.examples)
         self.expansion.add_members(result, alpha, np.ones(alpha.shape, np.bool_))
 
     def _compute_member_gradients(self) -> None:
-        """Compute the gradients of the members, which came in with coefficients of their own."""
+        """Compute the gradients of the first members, whose coefficients may not be 0."""
         s = self.expansion
         w = s.working
         for p in range(self.settings.problems):
@@ -210,10 +214,10 @@ class BlockLearner(BatchLearner):
             w.g[p, : s.places] = g
             refresh_extremes(w, p)
 
-    # Around S
+    # Alternating between finishing and checks
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> BlockFinisher:
-        """Make what solves a problem of S."""
+        """Return the finisher of a problem."""
         rules = self.settings.rules
         left = max(rules.limit - self.steps - sum(finisher.steps for finisher in self.finishing), 0)
         return BlockFinisher(expansion.working, problem, tau, rules._replace(limit=left))
@@ -241,7 +245,7 @@ class BlockLearner(BatchLearner):
         self.converged, self.phase = at_rest and self._violates_at_most(self.settings.tau), "done"
 
     def _out_of_steps(self) -> bool:
-        """Tell whether all steps are made that there may be."""
+        """Return whether the limit of steps is reached."""
         rules = self.settings.rules
         return bool(self.steps + sum(finisher.steps for finisher in self.finishing) >= rules.limit)
 
@@ -261,14 +265,14 @@ class BlockLearner(BatchLearner):
         self._continue_from_finished(self._adopt)
         again, self.entered = idle and self.entered > 0, 0
         if again:
-            # Of those who came nobody violates, but S may have been solved less far than it has to be.
+            # The new members do not violate at the tolerance used, but that may have been too coarse.
             self._begin_next_phase()
         else:
             self.check_kind = CERTAIN if idle and self.reached == len(self.order) else TYPICAL
             self._check_more_examples()
 
     def _record_solution(self, finisher: LasvmFinisher) -> None:
-        """Note how far a solution has moved w, and gradients, and what the gradients of the members are."""
+        """Record how far a solution has moved w and gradients, and the gradients of the members."""
         s, p = self.expansion, finisher.problem
         w, places = s.working, np.flatnonzero(finisher.member)
         moves = (finisher.g - w.g[p, : len(finisher.g)])[places]
@@ -287,7 +291,7 @@ class BlockLearner(BatchLearner):
         self.expansion.compact()
 
     def _check_more_examples(self) -> None:
-        """Look at as many examples as were met, or, once there are no more, at all that may violate."""
+        """Begin a check: of as many unused examples as were used so far or, if all were used, of those that may violate."""
         self.checked_extremes = np.stack(self.expansion.entry_limits(), axis=1)
         start, self.reached = self.reached, min(max(GROWTH * self.reached, FIRST), len(self.order))
         self.seen = self.reached
@@ -300,9 +304,9 @@ class BlockLearner(BatchLearner):
         self.phase, self.position = "checking", 0
 
     def _verify_members(self) -> bool:
-        """Compute the gradients of members near the extremes in float64; tell whether they show no violation.
+        """Recompute the gradients of members near the extremes in float64; return whether they show no violation.
 
-        After a few times it is taken as it is.
+        After REFRESHES calls the result is always True.
         """
         self.refreshes += 1
         worst = self.error = 0.0
@@ -317,7 +321,7 @@ class BlockLearner(BatchLearner):
         return self.refreshes >= REFRESHES or worst / 2 + self.error <= self.settings.tau
 
     def _record_outside(self) -> None:
-        """Hand over what is known of the examples outside S."""
+        """Write the gradients outside S to `outside`, from which the bias and the violation are computed."""
         outside = self._outside()
         rising = np.where(outside & (self.weight > 0), self.gradient, -np.inf).max(axis=1)
         falling = np.where(outside & (self.weight < 0), self.gradient, np.inf).min(axis=1)
@@ -325,7 +329,7 @@ class BlockLearner(BatchLearner):
         self.outside.gradient, self.outside.weight = self.gradient, np.where(outside, self.weight, 0.0)
 
     def _outside(self) -> NDArray[np.bool_]:
-        """Tell which examples were looked at and are no members, shape (P, n)."""
+        """Return which examples have been checked and are not members, shape (P, n)."""
         s = self.expansion
         live = np.flatnonzero(s.working.holders[: s.places])
         found: NDArray[np.bool_] = ~np.isneginf(self.path_when_checked[CERTAIN])
@@ -333,17 +337,17 @@ class BlockLearner(BatchLearner):
         return found
 
     def _violations(self, at: Any) -> Values:
-        """How far examples violate with the extreme members, when they were looked at; -inf where they take no part."""
+        """Return by how much examples violated when they were checked; -inf if they are not part of the problem."""
         top, bottom = self.checked_extremes.T
         gradient, weight = self.gradient[:, at], self.weight[:, at]
         found = np.where(weight > 0, gradient - bottom[:, None], top[:, None] - gradient)
         return np.where(weight == 0, -np.inf, found)
 
     def _examples_to_check(self) -> NDArray[np.bool_]:
-        """Tell which examples have to be looked at: never seen, or too much has moved since for what they lack, shape (n,)."""
+        """Return which examples have to be checked, shape (n,): those never checked, and those that may violate by now."""
         far = self.path[self.check_kind, :, None] - self.path_when_checked[self.check_kind]
         if self.check_kind == CERTAIN and not self.settings.kernel.formula.unit_diagonal:
-            # A decision value may have moved by d √K(x, x), which is d only where K(x, x) is known to be 1.
+            # Decision values change by up to d √K(x, x), which is d only if K(x, x) = 1.
             far[far > 0] = np.inf
         if self.final_check:
             far += self._gradient_uncertainty()

@@ -1,4 +1,4 @@
-"""Taking examples in with a given α, which needs no kernel rows; and taking in all of them, with α = 0, before the first step."""
+"""Expansions of the batch solvers: examples become members with given coefficients, without kernel rows."""
 
 from typing import Any
 
@@ -13,15 +13,16 @@ from dasksvm.solver.state.expansion import MOVED_ROWS, Expansion
 from dasksvm.solver.state.working_arrays import insert, set_alpha, take_place
 
 Values = NDArray[np.float64]
-# Gradients this near the extremes are computed anew in float64: enough, if so many times the error is no more than that.
+# Gradients within CORRECTED_BAND of the extremes are recomputed in float64. If ERROR_FACTOR times the largest error found exceeds
+# CORRECTED_BAND, all gradients are recomputed.
 CORRECTED_BAND, ERROR_FACTOR = 0.05, 4.0
 
 
 class RowlessExpansion(Expansion):
-    """Members that come in without kernel rows."""
+    """An expansion whose members enter without kernel rows."""
 
     def add_members(self, result: CandidateBatch, alpha: Values, selected: NDArray[np.bool_]) -> None:
-        """Make members of the candidates of a batch, with coefficients α (P, m), in the problems where they are wanted."""
+        """Make the selected candidates of a batch members, with coefficients α; `alpha` and `selected` have shape (P, m)."""
         assert self.store is not None
         at = np.flatnonzero(result.row_of >= 0)
         known = self.find_places(result.examples[at], None)
@@ -51,7 +52,7 @@ class RowlessExpansion(Expansion):
         )
 
     def exact_gradients_at(self, problem: int, places: Ints, alpha: Values) -> Values:
-        """G = y - Kα of some members in float64."""
+        """Compute g = y - Kα of some members in float64."""
         support = np.flatnonzero(alpha)
         members, slots = self.members(), self.order()
         vectors, weights, found = members.take(slots[support]), alpha[support][None], np.empty(len(places))
@@ -67,13 +68,13 @@ class RowlessExpansion(Expansion):
     def corrected_gradients(
         self, problem: int, g: Values, alpha: Values, extremes: tuple[float, float]
     ) -> tuple[Values, float]:
-        """Compute the gradients of the members near the extremes anew in float64; of all, if they turn out to be far off.
+        """Recompute the gradients of the members near the extremes in float64, or of all members if the errors are large.
 
         Returns
         -------
         g : ndarray of float64, shape (V,)
         error : float
-            By how much the largest error was off.
+            The largest error found.
         """
         top, bottom = extremes
         member = self.working.member[problem, : len(g)]
@@ -90,19 +91,19 @@ class RowlessExpansion(Expansion):
 
 
 class AllExamplesExpansion(RowlessExpansion):
-    """Every example that can have a coefficient, with α = 0."""
+    """An expansion whose members are all examples, with α = 0 at first."""
 
     band = True
 
     def add_all(self, result: CandidateBatch) -> None:
-        """Make members of all examples of a batch."""
+        """Make all examples of a batch members with α = 0."""
         self.make_room(result)
         nothing = np.zeros_like(result.sign)
         self.add_members(result, nothing, nothing == 0)
 
 
 def view_for_intake(version: int, problems: int) -> View:
-    """Publish nothing: no kernel values are wanted, and every example is sent."""
+    """Return a view without members: no kernel values are computed, and every example is returned."""
     everywhere = np.full(problems, np.inf)
     return View(
         version=version,
@@ -123,7 +124,7 @@ def view_for_intake(version: int, problems: int) -> View:
 def add_members(
     w: Any, known: Any, sign: Any, bound: Any, gradient: Any, alpha: Any, selected: Any
 ) -> Any:  # pragma: no cover
-    """Make members of examples, in the problems where they are wanted; return their places."""
+    """Make examples members of the problems for which they are selected; return their places."""
     places = np.empty(len(known), np.int64)
     for c in range(len(known)):
         places[c] = take_place(w) if known[c] < 0 else known[c]

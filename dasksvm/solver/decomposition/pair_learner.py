@@ -1,4 +1,7 @@
-"""Decomposition in pairs (paper 4; paper 1, section 3.1): all examples are taken in, and then each step needs the rows of two."""
+"""The learner of decomposition in pairs (paper 4; paper 1, section 3.1).
+
+First all examples become members with α = 0. Then each step changes two coefficients, for which it needs two kernel rows.
+"""
 
 from collections.abc import Sequence
 
@@ -12,7 +15,7 @@ from dasksvm.solver.state.expansion import Expansion
 
 
 class PairLearner(BatchLearner):
-    """The two-variable solver on one problem, or on several that share the kernel rows.
+    """Decomposition in pairs on one problem, or on several that share the kernel rows.
 
     Parameters
     ----------
@@ -35,24 +38,24 @@ class PairLearner(BatchLearner):
 
     @property
     def stuck(self) -> bool:
-        """Whether maximum gain stuck in some problem."""
+        """Whether the pair selection stalled in some problem although some pairs violate."""
         return any(finisher.stuck for finisher in self.finishing)
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> PairFinisher:
-        """Make what makes the steps of a problem."""
+        """Return the finisher of a problem."""
         start = (
             self.start_alpha_of(expansion.example[: expansion.places])[problem] if len(self.start_examples) else None
         )
         return PairFinisher(expansion, problem, self.settings.rules, tau, self.settings.seed, start)
 
     def stop(self) -> None:
-        """Ask for no more examples, and for no more steps."""
+        """Request no more examples, and make no more steps."""
         super().stop()
         for finisher in self.finishing:
             finisher.limit = finisher.steps
 
     def _begin_checking(self) -> None:
-        """Look no further: S has all examples."""
+        """End the run: all examples are members, so that none has to be checked."""
         self._determine_bias()
         self._end()
 

@@ -1,8 +1,8 @@
-"""The steps in pairs of one problem: what they ask for, and who is left out of them.
+"""The finisher that makes steps in pairs on one problem, with shrinking.
 
-Members at a bound that violate with neither extreme are left out for a while (shrinking, as LIBSVM does it): rows then hold the
-values of the others only. When those are at rest, the gradients of the members left out are moved at once by what the
-coefficients have moved since, and all are looked at again.
+Members at a bound that violate with neither extreme are left out for a while (shrinking, as in LIBSVM): kernel rows then have
+values for the active members only. When the active members do not violate any more, the gradients of the others are updated for
+all changes made in the meantime, and all members become active again.
 """
 
 import numpy as np
@@ -44,33 +44,34 @@ from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import RowCache, narrowed, set_values
 
 Values = NDArray[np.float64]
-# Steps between two looks at who can be left out; the share that makes a difference; how near to τ it is checked who was left out.
+# Steps between two attempts to shrink; the smallest share of members that is worth leaving out; once, when the violation falls
+# below this many times τ, all members become active again.
 SHRINK_STEPS, SHRINK_SHARE, NEAR_REST = 1000, 0.05, 10.0
-# Gradients that are moved before others may have a say.
+# Number of gradients that are updated before the caller is in control again.
 AT_ONCE = 1e8
-# Times that gradients are computed anew in float64 where the steps end.
+# How often gradients may be recomputed in float64 when the steps end.
 REFRESHES = 5
 
 
 class PairFinisher(Stateful):
-    """The steps of a problem, on copies of its coefficients and gradients.
+    """Steps in pairs on a problem, with copies of its coefficients and gradients.
 
     Parameters
     ----------
     expansion : Expansion
-        Of all examples, with α = 0.
+        With all examples as members.
     problem : int
     rules : PairRules
     tau : float
     seed : int
-        Of the first pair.
+        Determines the first pair.
     start : ndarray of float64, shape (V,), or None
-        Coefficients to begin at.
+        Coefficients to start from; None: α = 0.
 
     Attributes
     ----------
     steps, computed : int
-        Steps made; kernel rows computed.
+        Number of steps made; number of kernel rows computed.
     """
 
     STATE = (
@@ -113,7 +114,8 @@ class PairFinisher(Stateful):
         self.next_shrink = self.shrink_interval
         self.pair: Ints = np.full(FIELDS, NO_MEMBER, np.int64)
         self.measures: Values = np.zeros(MEASURES)
-        # Who is in play, and their rows, once others are left out; of those, in which wave they went, and α before each wave.
+        # Places of the active members, and their row cache while others are left out. For each place, the number of the shrinking
+        # that left it out (-1: none), and α before each shrinking.
         self.active: Ints = np.arange(places)
         self.cache: RowCache | None = None
         self.shrink_round: Ints = np.full(places, -1, np.int64)
@@ -123,7 +125,7 @@ class PairFinisher(Stateful):
         self._make_pair_state()
         self._refresh_measures()
 
-    # What it has come to
+    # Results
 
     @property
     def alpha(self) -> Values:
@@ -134,7 +136,7 @@ class PairFinisher(Stateful):
 
     @property
     def g(self) -> Values:
-        """Gradients; of those left out, what they were when they went."""
+        """Gradients of all places; those of members that are left out are out of date."""
         if self.alpha_before:
             self._g[self.active] = self.pair_state.g
         return self._g
@@ -146,26 +148,26 @@ class PairFinisher(Stateful):
 
     @property
     def stuck(self) -> bool:
-        """Whether maximum gain has found none with the pair before, though others violate (paper 4, theorem 7)."""
+        """Whether maximum gain found no pair with a member of the previous one, although others violate (paper 4, theorem 7)."""
         return self.ended and self.stop_reason == STUCK
 
     def movable(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Tell which members may rise and which may fall."""
+        """Return which coefficients may rise and which may fall."""
         return self.member & (self.alpha < self.upper), self.member & (self.alpha > self.lower)
 
     def extremes(self) -> tuple[float, float]:
-        """g_max and g_min of paper 1, equation 10, among those in play."""
+        """Return g_max and g_min of paper 1, equation 10, of the active members."""
         return float(self.measures[TOP]), float(self.measures[BOTTOM])
 
     def outcome(self) -> Outcome:
-        """Tell what it has come to."""
+        """Return the result so far."""
         top, bottom = self.extremes()
         return Outcome.of_problem(self.alpha, (top, bottom), top - bottom, self.dual)
 
     # Finishing
 
     def choose(self, expansion: Expansion) -> bool:
-        """Tell whether there are steps to make; False once it has ended."""
+        """Return whether there are steps to make; if not, the finisher has ended."""
         if not self.begun:
             self._begin(expansion)
         if self.ended:
@@ -187,24 +189,24 @@ class PairFinisher(Stateful):
         return True
 
     def order(self, expansion: Expansion) -> Ints:
-        """Slots of the places in play."""
+        """Return the slots of the active places."""
         return expansion.order()[self.active] if self.alpha_before else expansion.order()
 
     def missing(self, expansion: Expansion) -> Ints:
-        """List the slots of the members whose rows the next step lacks."""
+        """Return the slots of the members whose rows the next step needs but are not cached."""
         return self.order(expansion)[self._missing_rows()]
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
-        """Keep the rows that were missing."""
+        """Cache the rows that were missing."""
         missing, cache = self._missing_rows(), self._row_cache(expansion)
         expansion.put_rows(cache, missing, rows)
         for place in missing:
-            # Curvatures are made of the exact K(x, x): gradients must move by the same.
+            # Curvatures are computed from the exact K(x, x), so that gradients must be updated with it too.
             set_values(cache, place, np.array([place]), self.pair_state.diagonal[[place]])
         self.computed += len(missing)
 
     def solve(self, expansion: Expansion) -> None:
-        """Make steps, up to the first that lacks a row."""
+        """Make steps, up to the first one whose rows are not cached."""
         max_steps = max(int(AT_ONCE / max(len(self.active), 1)), 1)
         max_steps = min(
             max_steps, self.limit - self.steps, max(self.next_shrink - self.steps, 1) if self.shrinking else max_steps
@@ -217,11 +219,11 @@ class PairFinisher(Stateful):
         return places[places >= 0]
 
     def _row_cache(self, expansion: Expansion) -> RowCache:
-        """The kernel rows of all members, or those of the members in play."""
+        """Return the cache of the active members' rows, or the expansion's if no member is left out."""
         return expansion.cache if self.cache is None else self.cache
 
     def _begin(self, expansion: Expansion) -> None:
-        """Begin at given coefficients, or at α = 0 with a pair that does not depend on the selection."""
+        """Start from the given coefficients, or from α = 0 with a random pair."""
         self.begun = True
         moved = np.zeros(0, np.int64) if self.start_alpha is None else np.flatnonzero(self.start_alpha)
         if len(moved):
@@ -237,7 +239,7 @@ class PairFinisher(Stateful):
                 self.pair[field] = side[int(draw(random) * len(side))]
 
     def _refresh(self, expansion: Expansion) -> bool:
-        """Compute the gradients of members near the extremes in float64; tell whether they show a violation to go on with."""
+        """Recompute gradients near the extremes in float64; return whether they show a violation, so that steps continue."""
         assert isinstance(expansion, RowlessExpansion)
         self.refreshes += 1
         self._alpha, before = self.alpha, self.g
@@ -251,7 +253,7 @@ class PairFinisher(Stateful):
         return True
 
     def _make_pair_state(self) -> None:
-        """Bring the active members into play."""
+        """Make the state of the steps from the active members."""
         among = self.active if self.alpha_before else slice(None)
         alpha, g, lower, upper, diagonal = (
             array[among] for array in (self._alpha, self._g, self.lower, self.upper, self.diagonal)
@@ -259,25 +261,25 @@ class PairFinisher(Stateful):
         self.pair_state = make_pair_state(alpha, g, lower, upper, diagonal, self.pair, self.measures)
 
     def _refresh_measures(self) -> None:
-        """Look at the members in play anew."""
+        """Recompute the extremes and the dual."""
         refresh_extremes(self.pair_state)
         self.measures[LEAST], self.measures[IDLE] = np.inf, 0.0
         self._compute_dual()
 
     def _compute_dual(self) -> None:
-        """Compute the dual anew; ½ Σ α (y + g), where all are in play."""
+        """Recompute the dual, ½ Σ α (y + g), if no member is left out."""
         if not self.alpha_before:
             self.measures[DUAL] = 0.5 * float(self._alpha @ (self.sign + self._g))
 
     def _shrink(self, expansion: Expansion) -> None:
-        """Leave out the members at a bound that violate with neither extreme, where that makes a difference."""
+        """Leave out the members at a bound that violate with neither extreme, if they are enough to make a difference."""
         self.next_shrink = self.steps + self.shrink_interval
         if not self.unshrunk and self.measures[TOP] - self.measures[BOTTOM] <= NEAR_REST * self.choice.tau:
             self.unshrunk = True
             self._unshrink(expansion)
         state, top, bottom = self.pair_state, self.measures[TOP], self.measures[BOTTOM]
         idle = ~(state.up & state.down) & ~(state.up & (state.g >= bottom)) & ~(state.down & (state.g <= top))
-        # What the next step needs stays, and so does what the next search does.
+        # The members of the current and the previous pair stay active.
         named = [RISING, FALLING, FRESH, KEPT, NEW, MISSING, MISSING_TOO]
         named = [field for field in named if self.pair[field] >= 0]
         idle[self.pair[named]] = False
@@ -296,7 +298,7 @@ class PairFinisher(Stateful):
         self._make_pair_state()
 
     def _unshrink(self, expansion: Expansion) -> None:
-        """Move the gradients of those left out, and look at all members."""
+        """Update the gradients of the members that were left out, and make all members active."""
         self._alpha, self._g = self.alpha, self.g
         for number, before in enumerate(self.alpha_before):
             moved = np.flatnonzero(self._alpha != before)
@@ -304,10 +306,10 @@ class PairFinisher(Stateful):
             expansion.subtract_computed(self._g, out, moved, self._alpha[moved] - before[moved])
         named = [field for field in (KEPT, NEW) if self.pair[field] >= 0]
         if self.cache is not None:
-            # Who is at a bound will hardly move; of the others, and the next search, the rows stay.
-            places = self.pair_state.up & self.pair_state.down
-            places[self.pair[named]] = True
-            expansion.cache = completed(expansion, self.cache, self.active, places)
+            # Members at a bound will hardly move: only the rows of the others, and of the previous pair, are kept.
+            kept = self.pair_state.up & self.pair_state.down
+            kept[self.pair[named]] = True
+            expansion.cache = completed(expansion, self.cache, self.active, kept)
         self.pair[named] = self.active[self.pair[named]]
         self.pair[[RISING, FALLING, FRESH, MISSING, MISSING_TOO]] = NO_MEMBER
         self.cache, self.alpha_before, self.stop_reason = None, [], CONTINUE
@@ -319,11 +321,11 @@ class PairFinisher(Stateful):
     # Snapshots
 
     def state(self) -> State:
-        """Give what a snapshot needs beside the expansion."""
+        """Return the state that is not part of the expansion."""
         self._alpha, self._g = self.alpha, self.g
         return super().state()
 
     def restore(self, state: State) -> None:
-        """Go on where `state` was taken."""
+        """Continue from a state."""
         super().restore(state)
         self._make_pair_state()

@@ -19,12 +19,13 @@ SELECTION_NUMBERS = {"mvp": MVP, "second-order": SECOND_ORDER, "mg": MG, "hmg": 
 BY_GAIN = {"kkt": False, "gain": True}
 # Rows that maximum gain can search: all cached rows (0), one of the previous pair's rows (1), or both (2).
 SEARCHABLE = (0, 1, 2)
-# Results of a run of steps: all steps are made; a kernel row is missing; the stopping rule is met; no pair with a member of the
-# previous one has a gain; the only gains left are rounding.
+# Reasons why a series of steps ends: all steps are made; a kernel row is missing; the stopping rule is met; no pair with a member
+# of the previous one has a gain; the only gains left are rounding.
 CONTINUE, ROW_MISSING, CONVERGED, STUCK, EXHAUSTED = range(5)
-# Fields of PairState.at: the next pair, its member that was not in the previous pair, the previous pair, and the missing rows.
+# Fields of PairState.pair: the next pair, its member that was not in the previous pair, the previous pair, and the missing rows.
 RISING, FALLING, FRESH, KEPT, NEW, MISSING, MISSING_TOO, FIELDS = range(8)
-# Fields of PairState.now: the extremes, the dual, the smallest violation so far, and the number of steps since the last progress.
+# Fields of PairState.measures: the extremes, the dual, the smallest violation so far, and the number of steps since the last
+# progress.
 TOP, BOTTOM, DUAL, LEAST, IDLE, MEASURES = range(6)
 NO_MEMBER = -1
 

@@ -103,7 +103,7 @@ def _find_rows(state: Any, cache: Any) -> int:  # pragma: no cover
 
 @njit()
 def _step(state: Any, cache: Any, rules: Any) -> int:  # pragma: no cover
-    """Make the step of the next pair and choose the pair after it; returns GO or the reason to stop."""
+    """Make the step of the next pair and choose the pair after it; returns CONTINUE or the reason to stop."""
     pair, measures, alpha, g = state.pair, state.measures, state.alpha, state.g
     i, j = pair[RISING], pair[FALLING]
     curvature = np.float64(state.diagonal[i]) + np.float64(state.diagonal[j]) - 2.0 * kernel_value(state, cache, i, j)
@@ -276,7 +276,7 @@ def pair_gains(
 def _choose_next(
     state: Any, cache: Any, rules: Any, by_maximum_gain: bool, found: tuple[float, int, int, float]
 ) -> int:  # pragma: no cover
-    """Choose the next pair; returns GO or the reason to stop."""
+    """Choose the next pair; returns CONTINUE or the reason to stop."""
     pair, measures, g = state.pair, state.measures, state.g
     if not (by_maximum_gain and rules.by_gain) and not measures[TOP] - measures[BOTTOM] > rules.tau:
         return CONVERGED

@@ -1,6 +1,7 @@
-"""The whole state of a learner as a flat mapping of arrays and scalars, and back. Snapshots stand on it.
+"""The state of a learner as a flat mapping of arrays and scalars, and back; snapshots store this mapping.
 
-Which of its fields are state, a learner says itself. Here are the parts that are made anew with arguments of their own.
+A learner lists the fields that are its state (`STATE`). This module adds the objects that have to be constructed with arguments
+before their state can be restored: the order, the pools, the finishers and the plans in flight.
 """
 
 import copyreg
@@ -20,17 +21,17 @@ VIEW_FIELDS = ("version", "alpha", "top", "bottom", "needed_classes", "slack", "
 
 
 def state(learner: Learner) -> State:
-    """Copy the state of a learner between two calls, as `view` gives it."""
+    """Return a copy of the state of a learner between two calls; see `view`."""
     return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in view(learner).items()}
 
 
 def view(learner: Learner) -> State:
-    """Give the state of a learner between two calls; the arrays are its own, and change with the next call.
+    """Return the state of a learner between two calls; the arrays are the learner's own and change with the next call.
 
     Returns
     -------
     dict
-        Of str to ndarray, int, float, bool or str. Kernel rows are in it, so that the run goes on bitwise.
+        Of str to ndarray, int, float, bool or str. It includes the kernel rows: a resumed run gives the same bits.
     """
     order, generation = learner.order, learner.expansion.generation
     out = learner.state() | capture("pools", learner.pools)
@@ -46,12 +47,12 @@ def view(learner: Learner) -> State:
 
 
 def restore(settings: Settings, state: State) -> Learner:
-    """Make a learner that goes on where `state` was taken.
+    """Return a learner that continues from a state.
 
     Parameters
     ----------
     settings : Settings
-        Those of the learner the state was taken from.
+        The settings of the learner that the state was taken from.
     state : dict
     """
     learner = make_learner(settings)
@@ -81,7 +82,7 @@ for _kind in LEARNERS.values():
 
 
 def _plan_state(plan: ScorePlan | RowsPlan, generation: int) -> State:
-    """A plan, with the number of slots that it refers to; with their features where its store is gone by now."""
+    """Return the state of a plan: with the number of slots it refers to, or with features if its store was replaced."""
     if isinstance(plan, RowsPlan):
         return {"slots": plan.slots, "order": plan.order, "count": len(plan.members)}
     published = plan.view

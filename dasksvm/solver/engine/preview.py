@@ -69,7 +69,7 @@ def copying(learner: Learner, parallel_map: Map = map) -> Generator[None, None, 
     learner : Learner
         After seeding; between two calls.
     parallel_map : callable
-        As for `member_rows`.
+        See `member_rows`.
     """
     s, settings, workspace = learner.expansion.with_own_cache(), learner.settings, Workspace()
     copies: list[Finisher] = []

@@ -1,4 +1,4 @@
-"""The computations that plans ask for: pure functions of their arguments, which give the same bits in every executor."""
+"""The computations that plans request: pure functions of their arguments, which give the same bits in every executor."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -121,7 +121,7 @@ def pair_violations(
 ) -> NDArray[np.float64]:
     """Compute by how much examples violate with the extreme members, shape (P, m).
 
-    While S lacks one class, the violation is inf for examples of a class that `needed_classes` asks for and -inf for the others.
+    While S lacks one class, the violation is inf for examples of a class in `needed_classes` and -inf for the others.
     """
     found = np.where(sign > 0, gradient - bottom[:, None], top[:, None] - gradient)
     if np.isfinite(found).all():

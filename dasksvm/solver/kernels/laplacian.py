@@ -39,7 +39,7 @@ class Laplacian(Formula):
     def sparse(self, kernel: Parameters, rows: SparseFeatures, columns: SparseFeatures, out: Floats, left: int) -> None:
         """Fill a part of a tile.
 
-        |x - x'|₁ is |x|₁ + |x'|₁ less what the rows share: 2 min(|a|, |b|) where values a and b of a feature have one sign.
+        |x - x'|₁ is |x|₁ + |x'|₁ minus 2 min(|a|, |b|) for each feature whose values a and b in both rows have the same sign.
         """
         line_of, lines = rows.compact()
         own, theirs = (_absolute_sums(part.data, part.indptr) for part in (rows, columns))
@@ -56,7 +56,7 @@ LAPLACIAN = Laplacian()
 
 @njit()
 def _dense_distances(rows: Any, columns: Any, out: Any, left: int) -> None:  # pragma: no cover
-    """Compute |x - x'|₁ of rows and columns, four features at a time; columns are side by side, as vector code wants them."""
+    """Compute |x - x'|₁ of rows and columns, four features at a time, with the columns side by side for vector code."""
     width, count = columns.shape[1], len(columns)
     side = np.empty((FEATURES, COLUMNS), out.dtype)
     for start in range(0, count, COLUMNS):

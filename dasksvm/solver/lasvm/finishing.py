@@ -1,12 +1,12 @@
 """Finishing: REPROCESS until no pair of members violates by more than τ (paper 1, section 3.2), in blocks.
 
-Each round takes the worst violators and the newest of the round before as a working set, solves the problem restricted to
-them with their kernel values at hand, and moves the gradients of all members once. The steps are REPROCESS steps on
-pairs chosen within the working set; that a round, and not a step, costs a pass over S is what makes it fast.
+In each round the working set consists of the members that violate most and of the newest members of the previous working set.
+The round computes the kernel values among them, solves the problem restricted to them with REPROCESS steps, and updates the
+gradients of all members once. It is fast because a pass over S is made once per round, and not once per step.
 
-Members at a bound that no pair violates are left out (shrinking): rows then hold the values of the others only, so that they
-take less to compute and more of them fit the budget. When the others are at rest, the gradients of those left out are moved
-at once by what the coefficients have moved since, and all are looked at again.
+Members at a bound that are part of no violating pair are left out for a while (shrinking). Kernel rows then have values for the
+active members only: they are cheaper to compute, and more of them fit the cache. When the active members do not violate any more,
+the gradients of the others are updated for all changes made in the meantime, and all members become active again.
 """
 
 from typing import Any
@@ -26,18 +26,18 @@ from dasksvm.solver.state.working_arrays import Working
 WORKING_SET = 1024
 INNER_SHARE = 0.02
 INNER_STEPS = 100
-# Rounds after which one is stuck.
+# Finishing is stalled after this many rounds without progress.
 STALLED = 50
-# Of a gradient, relative to the sum that it is.
+# Rounding error of a gradient, relative to the terms that it is the sum of.
 ROUNDING = 16 * np.finfo(np.float64).eps
-# Rows are kept if at least one of so many fits the budget.
+# Rows are cached if the cache has room for at least one of this many.
 KEPT_SHARE = 8
-# Rounds between two looks at who can be left out; the share that may stay at most.
+# Number of rounds between two attempts to shrink; shrinking must leave at most this share of the members active.
 SHRINK_ROUNDS, SHRINK_SHARE = 8, 0.75
 
 
 class StallDetector(Stateful):
-    """Tells when there is nothing to gain but rounding: violations below it would be chased for ever."""
+    """Detects that finishing makes no more progress, because the remaining violations are rounding errors."""
 
     STATE = ("violation", "rounds")
 
@@ -45,7 +45,7 @@ class StallDetector(Stateful):
         self.violation, self.rounds = np.inf, 0
 
     def record_round(self, gained: bool, violation: float) -> bool:
-        """Take in a round: the dual rose beyond rounding, or the violation fell, or neither has happened for long."""
+        """Record whether a round increased the dual by more than rounding, and its violation; return whether progress stalled."""
         self.rounds = 0 if gained or violation < self.violation else self.rounds + 1
         self.violation = min(self.violation, violation)
         return self.rounds > STALLED
@@ -101,7 +101,8 @@ class LasvmFinisher(Stateful):
         self.gain = 0.0
         self.stall = StallDetector()
         self.set_gradients(self.g, working.sign[problem, :places])
-        # Who is in play, and their rows, once others are left out; of those, in which wave they went, and α before each wave.
+        # Places of the active members, and their row cache while others are left out. For each place, the number of the shrinking
+        # that left it out (-1: none), and α before each shrinking.
         self.active: Ints = np.arange(places)
         self.cache: RowCache | None = None
         self.shrink_round: Ints = np.full(places, -1, np.int64)
@@ -117,21 +118,21 @@ class LasvmFinisher(Stateful):
         self._known_values: Floats = np.zeros((0, 0))
 
     def movable(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Tell which members may rise and which may fall."""
+        """Return which coefficients may rise and which may fall."""
         return self.member & (self.alpha < self.upper), self.member & (self.alpha > self.lower)
 
     def extremes(self) -> tuple[float, float]:
-        """g_max and g_min of paper 1, equation 10; -inf and inf where nothing may move."""
+        """Return g_max and g_min of paper 1, equation 10; -inf and inf if no coefficient may move."""
         up, down = (side[self.active] for side in self.movable())
         g = self.g[self.active]
         return float(np.max(g, where=up, initial=-np.inf)), float(np.min(g, where=down, initial=np.inf))
 
     def choose(self, expansion: Expansion) -> bool:
-        """Choose the next working set; False if no pair violates."""
+        """Choose the next working set; return False if no pair violates."""
         if self.rounds > 0 and self.rounds % SHRINK_ROUNDS == 0:
             self._shrink(expansion)
         top, bottom = self.extremes()
-        # Gradients are sums as large as the dual is; what their rounding seems to gain is its square.
+        # Gradients are sums of the size of the dual, and a gain is the square of a difference of them.
         gained = bool(self.gain > (ROUNDING * self.dual) ** 2)
         ended = self.stall.record_round(gained, top - bottom) or not top - bottom > self.tau
         if ended and self.cache is not None:
@@ -158,15 +159,15 @@ class LasvmFinisher(Stateful):
         return True
 
     def _row_cache(self, expansion: Expansion) -> RowCache:
-        """The kernel rows of all members, or those of the members in play."""
+        """Return the cache of the active members' rows, or the expansion's if no member is left out."""
         return expansion.cache if self.cache is None else self.cache
 
     def order(self, expansion: Expansion) -> Ints:
-        """Slots of the places in play."""
+        """Return the slots of the active places."""
         return expansion.order()[self.active]
 
     def missing(self, expansion: Expansion) -> Ints:
-        """Solve the problem of the working set; list the slots of members that it moves and whose rows are to be computed."""
+        """Solve the problem of the working set; return the slots of the members that moved and whose rows are not cached."""
         chosen = self.chosen
         values = working_set_values(expansion, chosen, self.newest, self._known_places, self._known_values)
         self._known_places, self._known_values = chosen, values
@@ -184,21 +185,21 @@ class LasvmFinisher(Stateful):
         return self.order(expansion)[self._missing_rows]
 
     def _rows_worth_caching(self, expansion: Expansion) -> bool:
-        """Tell whether enough rows fit the budget for some to be used again: it costs more to keep than to compute them."""
+        """Return whether enough rows fit the cache for some to be used again; otherwise caching them costs more than it saves."""
         cache = self._row_cache(expansion)
         return bool(KEPT_SHARE * len(cache.pages) >= cache.table.shape[1] * len(self.active))
 
     def _solve_working_set(self, values: Floats, alpha: NDArray[np.float64], target: float) -> int:
-        """Solve the problem of the working set from its kernel values; return the steps."""
+        """Solve the problem of the working set from its kernel values; return the number of steps."""
         g, lower, upper = self.g[self.chosen], self.lower[self.chosen], self.upper[self.chosen]
         return solve_block(values, alpha, g, lower, upper, target, INNER_STEPS * len(alpha))
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
-        """Keep the rows that were missing."""
+        """Cache the rows that were missing."""
         expansion.put_rows(self._row_cache(expansion), self._missing_rows, rows)
 
     def solve(self, expansion: Expansion) -> None:
-        """Take over the solution of the working set, and move the gradients of the members in play."""
+        """Adopt the solution of the working set, and update the gradients of the active members."""
         moved, amounts = self._moved, self._amounts
         gradients = self.g[moved]
         self.alpha[moved] = self._solved
@@ -212,7 +213,7 @@ class LasvmFinisher(Stateful):
         self.dual += self.gain
 
     def _shrink(self, expansion: Expansion) -> None:
-        """Leave out the members at a bound that are beyond both extremes, where that makes a difference."""
+        """Leave out the members at a bound that violate with neither extreme, if they are enough to make a difference."""
         cache, count = self._row_cache(expansion), len(self.active)
         all_fit = len(cache.pages) // cache.table.shape[1] >= count
         if all_fit or self.unshrunk:
@@ -228,11 +229,11 @@ class LasvmFinisher(Stateful):
         self.shrink_round[np.setdiff1d(self.active, stay)] = len(self.alpha_before)
         self.alpha_before.append(self.alpha.copy())
         self.active, self.newest = stay, np.intersect1d(self.newest, stay)
-        self.cache = None  # its memory goes before more is taken
+        self.cache = None  # frees its memory before the new cache is allocated
         self.cache = empty_cache(expansion.cache_bytes, len(stay), expansion.members().dtype)
 
     def _unshrink(self, expansion: Expansion) -> None:
-        """Move the gradients of those left out, and look at all members from now on."""
+        """Update the gradients of the members that were left out, and make all members active for good."""
         for number, before in enumerate(self.alpha_before):
             moved = np.flatnonzero(self.alpha != before)
             out = np.flatnonzero(self.member & (self.shrink_round == number))
@@ -246,7 +247,7 @@ class LasvmFinisher(Stateful):
         self.dual = 0.5 * float(self.alpha @ (sign + g))
 
     def outcome(self) -> Outcome:
-        """Tell what it has come to."""
+        """Return the result so far."""
         top, bottom = self.extremes()
         return Outcome.of_problem(self.alpha, (top, bottom), top - bottom, self.dual)
 
@@ -254,7 +255,7 @@ class LasvmFinisher(Stateful):
 def working_set_values(
     expansion: Expansion, chosen: Ints, newest: Ints, known_places: Ints, known_values: Floats
 ) -> Floats:
-    """Kernel values of a working set; those among its older half are known from the round before."""
+    """Return the kernel values of a working set; those among its older half are known from the previous round."""
     members, slots = expansion.members(), expansion.order()
     values = np.empty((len(chosen), len(chosen)), members.dtype)
     new = np.flatnonzero(np.isin(chosen, newest))
@@ -288,7 +289,7 @@ def find_missing_rows(cache: Any, places: Any) -> Any:  # pragma: no cover
 
 @njit()
 def _fill_symmetric(values: Any, new: Any, rows: Any, first: int, last: int) -> None:  # pragma: no cover
-    """Write what lies from line `first` to `last` of some rows of a symmetric matrix, and of their columns."""
+    """Write some rows and columns of a symmetric matrix, as far as they lie in the lines from `first` to `last`."""
     for at in range(len(new)):
         if first <= new[at] < last:
             line, row = values[new[at]], rows[at]

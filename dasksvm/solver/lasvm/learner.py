@@ -18,16 +18,16 @@ from dasksvm.solver.state.expansion import Expansion
 
 @dataclass(frozen=True, kw_only=True)
 class LasvmSettings(Settings):
-    """What defines a run of LASVM.
+    """The settings of LASVM.
 
     Attributes
     ----------
     reprocess : int
-        REPROCESS steps after each example.
+        Number of REPROCESS steps after each example.
     delta_max : float
-        Go on with REPROCESS until δ is below this; inf: do not.
+        REPROCESS continues while δ is larger; inf: no such rule.
     second_order : bool
-        Whether the partner in a direction search is chosen by gain.
+        Whether the partner of a pair is chosen by the gain of the step.
     """
 
     reprocess: int
@@ -62,12 +62,12 @@ class TwoClassLearner(BiasedLearner):
         return in_each_problem(s, batch, lambda p: steps.process_batch(s.working, s.cache, batch, rules, p))
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> LasvmFinisher:
-        """Make what finishes a problem of an expansion."""
+        """Return the finisher of a problem of an expansion."""
         return LasvmFinisher(expansion.working, problem, tau)
 
     def _slack(self) -> NDArray[np.float64]:
         slack = super()._slack()
-        # While no support vector is free, a single step may change who can enter, by more than was seen before.
+        # While no support vector is free, a single step may change the levels of entry by more than in the last batches.
         slack[~self.expansion.has_free()] = np.inf
         return slack
 

@@ -1,7 +1,8 @@
 """S2DO on the whole expansion until nothing violates by more than ε, in blocks (paper 5, algorithm 3).
 
-Each round takes the patterns that violate most and the newest of the round before, solves the problem restricted to them with
-their kernel values at hand, and moves the scores of all patterns once. Patterns at rest never enter a block.
+In each round the block consists of the patterns that violate most and of the newest patterns of the previous block. The round
+solves the problem restricted to the block from its kernel values, and updates the scores of all patterns once. Patterns that do
+not violate never enter a block.
 """
 
 from typing import Any
@@ -28,7 +29,7 @@ INNER_STEPS = 100
 
 
 class MachineFinisher(Stateful):
-    """The problem of a machine restricted to its expansion, on copies of its α and scores.
+    """The finisher of a machine: it solves the problem restricted to the expansion, on copies of its α and scores.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ class MachineFinisher(Stateful):
         self._missing_rows: Ints = np.zeros(0, np.int64)
 
     def violations(self) -> NDArray[np.float64]:
-        """The largest derivative along a feasible direction of each pattern, at least 0."""
+        """Return the largest derivative along a feasible direction of each pattern, at least 0."""
         load = loads(self.machine, self.alpha, self.bound)
         found: NDArray[np.float64] = violation(
             self.machine, self.alpha, self.score, self._mean(), self.label, self.bound, load
@@ -65,11 +66,11 @@ class MachineFinisher(Stateful):
         return self.score.mean(axis=0) if self.machine.zero_sum else np.zeros(len(self.label))
 
     def dual(self) -> float:
-        """D(α) (paper 5, equation 5.4), from α and the scores alone."""
+        """Compute D(α) (paper 5, equation 5.4) from α and the scores alone."""
         return dual(self.alpha, gradients(self.machine, self.score - self._mean(), self.label))
 
     def choose(self, expansion: Expansion) -> bool:
-        """Choose the next block; False if nothing violates."""
+        """Choose the next block; return False if nothing violates."""
         found = self.violations()
         if not found.max(initial=0.0) > self.tau:
             return False
@@ -91,24 +92,24 @@ class MachineFinisher(Stateful):
         return True
 
     def order(self, expansion: Expansion) -> Ints:
-        """Slots of the places."""
+        """Return the slots of all places."""
         return expansion.order()
 
     def missing(self, expansion: Expansion) -> Ints:
-        """List the slots of the block's members whose rows are to be computed; the others count as used."""
+        """Return the slots of the block's patterns whose rows are not cached; the other rows are marked as used."""
         self._missing_rows = find_missing_rows(expansion.cache, self.chosen)
         return expansion.order()[self._missing_rows]
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
-        """Keep the rows that were missing."""
+        """Cache the rows that were missing."""
         expansion.put_rows(expansion.cache, self._missing_rows, rows)
 
     def solve(self, expansion: Expansion) -> None:
-        """Solve the problem of the block and move the scores of all patterns."""
+        """Solve the problem of the block, and update the scores of all patterns."""
         chosen, plain = self.chosen, self.machine._replace(zero_sum=False)
         values = gather_values(expansion.cache, chosen)
         np.fill_diagonal(values, expansion.working.diagonal[chosen])
-        # NumPy gives columns in another order of memory, in which nothing is vectorised.
+        # Indexing columns gives arrays that are not C-contiguous, for which LLVM does not vectorise.
         before, alpha = self.alpha[:, chosen], np.ascontiguousarray(self.alpha[:, chosen])
         worst = self.violations()[chosen].max(initial=0.0)
         self.steps += solve_block(
@@ -129,7 +130,7 @@ class MachineFinisher(Stateful):
             expansion.subtract_cached(expansion.cache, chosen[moved], -amounts[m, moved], self.score[m])
 
     def outcome(self) -> Outcome:
-        """Tell what it has come to; there is no bias."""
+        """Return the result so far; there is no bias."""
         return Outcome(
             coefficients(self.machine, self.alpha, self.label),
             np.zeros((self.machine.classes, 2)),
@@ -140,9 +141,9 @@ class MachineFinisher(Stateful):
 
 @njit()
 def gather_values(cache: Any, places: Any) -> Any:  # pragma: no cover
-    """Give the kernel values of some members, whose rows are present, with each other.
+    """Return the kernel values among some members, from their cached rows.
 
-    A block is small: to gather them costs less than a tile. In the larger blocks of LASVM's finishing it would read whole rows.
+    For a small block this is cheaper than computing a tile; for the larger blocks of LASVM's finishing it would not be.
     """
     values = np.empty((len(places), len(places)), cache.pages.dtype)
     pages, table = cache.pages, cache.table

@@ -1,4 +1,4 @@
-"""The learner of a multi-class machine, with the steps of paper 5 (chapters 4 and 5) instead of those of LASVM."""
+"""The learner of multi-class machines (paper 5, chapters 4 and 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,20 +21,20 @@ from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.state.batch import Batch
 from dasksvm.solver.state.expansion import Expansion
 
-# The batch solver solves its problem each time LEAST_HELD or more new patterns have entered, and only down to a violation of
-# COARSE while there are more patterns to come.
+# The batch solver solves its problem whenever LEAST_HELD or more new patterns have entered. While more patterns are to enter, it
+# stops at a violation of COARSE.
 LEAST_HELD, COARSE = 4096, 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineSettings(Settings):
-    """What defines a run of a multi-class machine.
+    """The settings of a multi-class machine.
 
     Attributes
     ----------
     machine : Machine
     rules : Rules
-        Of the online iterations.
+        The rules of the online iterations.
     """
 
     machine: Machine
@@ -42,7 +42,7 @@ class MachineSettings(Settings):
 
 
 class MachineLearner(Learner):
-    """Online passes of S2DO or LaRank steps, and, where it ends with finishing, the machine's optimum over its expansion.
+    """Online passes of S2DO or LaRank steps; finishing then computes the machine's optimum over the expansion.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class MachineLearner(Learner):
         return self._count_patterns() >= self.settings.max_support
 
     def _count_patterns(self) -> int:
-        """Count the patterns, for the batch solver those that it has found to be support patterns."""
+        """Count the members; with the batch solver only those with α > 0."""
         w = self.expansion.working
         solved = np.count_nonzero(w.load[: self.expansion.places] > 0.0)
         return int(solved if self.rules.steps == 1 else w.count[0])
@@ -96,19 +96,19 @@ class MachineLearner(Learner):
         return found.delta, found.dual
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> MachineFinisher:
-        """Make what finishes an expansion."""
+        """Return the finisher of an expansion."""
         assert isinstance(expansion, PatternExpansion)
         return MachineFinisher(expansion, tau)
 
     def dual_variables(self) -> NDArray[np.float64]:
-        """Give α of the support patterns, in the order of `solution`, shape (d, S)."""
+        """Return α of the support patterns, in the order of `solution`, shape (d, S)."""
         alpha: NDArray[np.float64] = self.finishing[-1].alpha
         return alpha[:, self.expansion.support(outcome_of(self.finishing).coefficients)]
 
     # Finishing
 
     def preview_tau(self) -> float:
-        """Where finishing stops on a copy that is shown on the way: a run without finishing shows what it has."""
+        """Return the tolerance of finishing for an intermediate model; without finishing it is infinite."""
         return self._finishing_tau()
 
     def _determine_bias(self) -> bool:
@@ -118,14 +118,14 @@ class MachineLearner(Learner):
         return True
 
     def _check_batch(self, result: CandidateBatch, plan: ScorePlan) -> None:
-        """Take in how far a batch violates."""
+        """Record the largest violation of a batch."""
         (held,) = self.expansion.is_member(self.expansion.find_places(result.examples, None))
         outside = ~held & (result.bound[0] > 0)
         found = excess(plan.view, result.codes, result.sign, result.margins)[0]
         self.outside[0] = max(self.outside[0], found.max(where=outside, initial=0.0))
 
     def _conclude(self) -> None:
-        """Find the largest violation of the whole set."""
+        """Compute the largest violation of the whole set."""
         members = outcome_of(self.finishing).delta
         self.violation = np.maximum(members, self.outside)
 

@@ -63,9 +63,9 @@ class Expansion(Stateful):
         Budget of the kernel rows.
     """
 
-    # Whether an example enters if 1 - y f lies within a band (solvers without a bias), and not if it violates with a member.
+    # Whether an example enters if 1 - y f lies within a band (solvers without a bias), instead of if it violates with a member.
     band = False
-    # The multi-class machine whose α the coefficients are, one row a class.
+    # The multi-class machine that the coefficients belong to, with one row per class.
     machine: Machine | None = None
     STATE: ClassVar[tuple[str, ...]] = (
         "working",
@@ -304,7 +304,7 @@ class Expansion(Stateful):
     def subtract_computed(
         self, g: NDArray[np.float64], places: Ints, moved: Ints, amounts: NDArray[np.float64]
     ) -> None:
-        """Apply g ← g - Σ amount_s K_s at some places, with kernel values computed anew; `moved` are the members s."""
+        """Apply g ← g - Σ amount_s K_s at some places, with kernel values that are computed here; `moved` are the members s."""
         slots, members = self.order(), self.members()
         support, weights = members.take(slots[moved]), amounts[None]
 

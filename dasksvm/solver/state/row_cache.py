@@ -29,7 +29,7 @@ class RowCache(NamedTuple):
     pages : ndarray of shape (pages, PAGE + PAD)
         Kernel values, and padding.
     table : ndarray of int32, shape (places, blocks)
-        Page of each block of a row, -1 where it has none.
+        Page of each block of a row, -1 if it has none.
     cached, touched : ndarray of bool, shape (places,)
         Whether there is a row; whether it was used since the order of use was last brought up to date.
     used : ndarray of int64, shape (places,)
@@ -240,7 +240,7 @@ def extend_rows(cache: Any, places: int) -> Any:  # pragma: no cover
 
 @njit()
 def allocate_pages_or_drop(cache: Any, place: int, places: int) -> None:  # pragma: no cover
-    """Allocate the pages that a row lacks; the row itself may be dropped in the course of this."""
+    """Allocate the missing pages of a row; the row itself may be dropped to free pages."""
     for block in range(-(-places // PAGE)):
         if cache.cached[place] and cache.table[place, block] < 0:
             page = take_page(cache)

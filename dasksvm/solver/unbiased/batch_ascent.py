@@ -1,7 +1,7 @@
-"""Batch coordinate ascent at random: the baseline of paper 3, section 6.3.
+"""Random coordinate ascent on the problem of all examples: the baseline of paper 3, section 6.3.
 
-All examples are taken in first, with α = 0, which needs no kernel values. Finishing then makes K picks for each, uniform over
-all of them, in blocks whose kernel rows are computed as one tile.
+First all examples become members with α = 0, which needs no kernel values. Finishing then makes K random coordinate steps per
+example: each picks one of all examples at random. The kernel rows of a block of picks are computed as one tile.
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ from dasksvm.solver.unbiased.gap_steps import free_step
 from dasksvm.solver.unbiased.learner import UnbiasedLearner
 
 Values = NDArray[np.float64]
-# Picks whose rows are computed together, if the cache can hold twice as many.
+# Largest number of picks whose rows are computed together; it is smaller if the cache cannot hold twice as many rows.
 BLOCK = 128
 
 
 class AscentFinisher(Stateful):
-    """The steps of a problem, on copies of its coefficients and gradients.
+    """The coordinate steps of a problem, on copies of its coefficients and gradients.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class AscentFinisher(Stateful):
     problem : int
     seed : int
     steps : int
-        K.
+        K, the number of picks per example.
     """
 
     STATE = ("problem", "alpha", "g", "dual", "steps", "done", "next_picks", "_missing_rows")
@@ -61,29 +61,29 @@ class AscentFinisher(Stateful):
         self._missing_rows: Ints = np.zeros(0, np.int64)
 
     def choose(self, expansion: Expansion) -> bool:
-        """Draw the next picks; False when all are made."""
+        """Draw the next block of picks; return False if all picks are made."""
         cache = expansion.cache
         size = min(BLOCK, max(len(cache.pages) // cache.table.shape[1] // 2, 1), self.total - self.done)
         self.next_picks = draw_picks(self.seed, self.done, size, len(self.alpha))
         return bool(size > 0)
 
     def order(self, expansion: Expansion) -> Ints:
-        """Slots of the places."""
+        """Return the slots of all places."""
         return expansion.order()
 
     def missing(self, expansion: Expansion) -> Ints:
-        """List the slots of the members that the picks would move now and whose rows are to be computed."""
+        """Return the slots of the members that the picks would move in the current state and whose rows are not cached."""
         at = self.next_picks
         room = np.where(self.g[at] > 0, self.upper[at] - self.alpha[at], self.alpha[at] - self.lower[at])
         self._missing_rows = find_missing_rows(expansion.cache, np.unique(at[(self.g[at] != 0.0) & (room > 0.0)]))
         return expansion.order()[self._missing_rows]
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
-        """Keep the rows that were missing."""
+        """Cache the rows that were missing."""
         expansion.put_rows(expansion.cache, self._missing_rows, rows)
 
     def solve(self, expansion: Expansion) -> None:
-        """Make the steps of the picks, up to the first that needs a row which nobody foresaw."""
+        """Make the steps of the picks, up to the first one whose row is not cached."""
         done, steps, gain = ascend(
             self.next_picks, self.alpha, self.g, self.lower, self.upper, self.diagonal, expansion.cache
         )
@@ -91,23 +91,23 @@ class AscentFinisher(Stateful):
 
     @property
     def gap(self) -> float:
-        """The gap, divided by Σ C_i."""
+        """The duality gap divided by Σ C_i."""
         terms = np.maximum(self.lower * self.g, self.upper * self.g) - self.alpha * self.g
         return float(terms.sum() / max((self.upper - self.lower).sum(), np.finfo(float).tiny))
 
     def outcome(self) -> Outcome:
-        """Tell what it has come to; there is no bias."""
+        """Return the result so far; there is no bias."""
         return Outcome.of_problem(self.alpha, (0.0, 0.0), self.gap, self.dual)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AscentSettings(Settings):
-    """What defines a run of batch coordinate ascent.
+    """The settings of batch coordinate ascent.
 
     Attributes
     ----------
     steps : int
-        K, the picks for each example.
+        K, the number of picks per example.
     """
 
     converges = False
@@ -143,13 +143,13 @@ class AscentLearner(UnbiasedLearner):
         return np.array([each.gap for each in now]), np.array([each.dual for each in now])
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> AscentFinisher:
-        """Make what makes the steps of a problem."""
+        """Return the finisher of a problem."""
         return AscentFinisher(expansion, problem, self.settings.seed, self.settings.steps)
 
 
 @njit()
 def draw_picks(seed: int, done: int, count: int, among: int) -> Any:  # pragma: no cover
-    """Draw picks uniformly from so many places, after `done` others."""
+    """Draw `count` picks uniformly from `among` places; `done` picks were drawn before."""
     out = np.empty(count, np.int64)
     random = np.empty(1, np.uint64)
     random[0] = np.uint64(seed)
@@ -163,7 +163,7 @@ def draw_picks(seed: int, done: int, count: int, among: int) -> Any:  # pragma: 
 def ascend(
     next_picks: Any, alpha: Any, g: Any, lower: Any, upper: Any, diagonal: Any, cache: Any
 ) -> tuple[int, int, float]:  # pragma: no cover
-    """Make steps in some coefficients, as long as the rows are present; return how many picks, steps and the dual's rise."""
+    """Make the steps of picks until a row is missing; return the numbers of picks and steps, and the increase of the dual."""
     pages, table, cached = cache.pages, cache.table, cache.cached
     steps, gain = 0, 0.0
     for k in range(len(next_picks)):

@@ -1,4 +1,4 @@
-"""The learner of two-class problems without bias: LASVM-G and its kin (paper 2)."""
+"""The learner of two-class problems without a bias: LASVM-G and its relatives (paper 2)."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ Values = NDArray[np.float64]
 
 
 class BandExpansion(Expansion):
-    """Members whose coefficients need not add up to 0; an example is taken in where 1 - y f lies in a band.
+    """An expansion without the constraint that coefficients add up to 0; an example enters if 1 - y f lies within a band.
 
     Parameters
     ----------
@@ -39,18 +39,18 @@ class BandExpansion(Expansion):
         self.rules = rules
 
     def entry_limits(self) -> tuple[Values, Values]:
-        """The band of each problem."""
+        """Return the ends of the band of each problem."""
         found = gap_steps.bands(self.working, self.rules)
         return found[:, 1], -found[:, 0]
 
     def violations_and_state(self, result: CandidateBatch, at: Ints, found: Values) -> tuple[Values, Values]:
-        """How far inside the band the examples `at` of a batch are, and what is kept of them: their gradients."""
+        """Return how far inside the band the examples `at` of a batch are, and the state to store for them: their gradients."""
         gradient = result.sign[:, at] - found
         return band_depth(result.sign[:, at] * gradient, *self.entry_limits()), gradient
 
 
 class IdleFinisher(Stateful):
-    """What there is to finish of a problem: nothing, since every iteration ends where it should."""
+    """A finisher that does nothing, because every iteration brings the gap to its target."""
 
     steps = 0
 
@@ -62,30 +62,30 @@ class IdleFinisher(Stateful):
         self.dual = float(dual_objective(w)[problem])
 
     def choose(self, expansion: Expansion) -> bool:
-        """Tell that nothing violates."""
+        """Return False: there is nothing to do."""
         return False
 
     def order(self, expansion: Expansion) -> Ints:
-        """Slots of the places."""
+        """Return the slots of all places."""
         return expansion.order()
 
     def missing(self, expansion: Expansion) -> Ints:
-        """List no members: there are no steps to make."""
+        """Return no slots."""
         return np.zeros(0, np.int64)
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     def solve(self, expansion: Expansion) -> None:
-        """Make no steps."""
+        """Do nothing."""
 
     def outcome(self) -> Outcome:
-        """Tell what the iterations have come to."""
+        """Return the result of the iterations."""
         return Outcome.of_problem(self.alpha, (0.0, 0.0), self.gap, self.dual)
 
 
 class UnbiasedLearner(Learner):
-    """A learner of two-class problems that have no bias, and nothing to close."""
+    """A learner of two-class problems without a bias."""
 
     measure = "gap"
 
@@ -96,15 +96,15 @@ class UnbiasedLearner(Learner):
         return True
 
     def _check_batch(self, result: CandidateBatch, plan: ScorePlan) -> None:
-        """Learn nothing: there is no bias, and no claim about the whole set."""
+        """Do nothing: there is no bias, and no claim about the whole set."""
 
     def _conclude(self) -> None:
-        """Leave the bias at 0."""
+        """Do nothing: the bias is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GapSettings(Settings):
-    """What defines a run of LASVM-G or its kin.
+    """The settings of LASVM-G and its relatives.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The learner of two-class problems that tracks their optimum by random coordinate steps (paper 3)."""
+"""The learner that tracks the optimum of two-class problems by random coordinate steps (paper 3)."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,12 +19,13 @@ from dasksvm.solver.unbiased.learner import IdleFinisher, UnbiasedLearner
 from dasksvm.solver.unbiased.tracking_steps import COUNT, GAINED, SUM, TrackingRules
 
 Values = NDArray[np.float64]
-# Kernel rows that are computed as one tile; from which on a second thread is worth it; the share of the cache they may take.
+# Kernel rows that are computed as one tile; rows per thread from which a second thread is worth it; the largest share of the
+# cache that they may take.
 TILE_ROWS, PARALLEL_ROWS, CACHE_SHARE = 256, 8, 0.5
 
 
 class TrackingExpansion(Expansion):
-    """Members whose coefficients need not add up to 0, and the places of all examples by number.
+    """An expansion without the constraint that coefficients add up to 0, which knows the places of all examples by number.
 
     Parameters
     ----------
@@ -41,32 +42,32 @@ class TrackingExpansion(Expansion):
         super().__init__(kernel, problems, cache_bytes)
         self.rules = rules
         self.tracking = tracking_steps.empty_tracking_state(problems, rules.steps)
-        # Number of each example by its id, -1: it has not come; place of each number, -1: it is not a member.
+        # Number of each example by its id (-1: it has not arrived); place of each number (-1: it is not a member).
         self.number_of: Ints = np.zeros(0, np.int64)
         self.place_of: Ints = np.zeros(0, np.int64)
-        # Examples that came, counting those who came again each time, and without them.
+        # Examples that have arrived: with repetitions, and without.
         self.arrived: Ints = np.zeros(2, np.int64)
         self._batch_numbers: Ints = np.zeros(0, np.int64)
         self._batch_arrived: Ints = np.zeros(0, np.int64)
 
     def entry_limits(self) -> tuple[Values, Values]:
-        """Every example enters, or those that a step would move."""
+        """Return limits by which every example enters or, with `support`, those that a step would move."""
         problems = len(self.working.alpha)
         return np.full(problems, np.inf), np.full(problems, 0.0 if self.rules.support else -np.inf)
 
     def violations_and_state(self, result: CandidateBatch, at: Ints, found: Values) -> tuple[Values, Values]:
-        """1 - y f of the examples `at` of a batch, and what is kept of them: their gradients."""
+        """Return 1 - y f of the examples `at` of a batch, and the state to store for them: their gradients."""
         gradient = result.sign[:, at] - found
         return result.sign[:, at] * gradient, gradient
 
     def scored_violations(self, result: CandidateBatch) -> Values:
-        """1 - y f of the rows that came when they were scored."""
+        """Return 1 - y f of the result's rows at the version that they were scored against."""
         at = result.row_of >= 0
         shortfall: Values = 1.0 - result.sign[:, at] * result.margins[:, at]
         return shortfall
 
     def make_room(self, result: CandidateBatch) -> None:
-        """Grow the arrays for a batch, whose examples get numbers if they have none."""
+        """Grow the arrays for a batch, and number its examples that have no number yet."""
         super().make_room(result)
         ids = result.examples
         missing = max(int(ids.max(initial=-1)) + 1 - len(self.number_of), 0)
@@ -81,10 +82,10 @@ class TrackingExpansion(Expansion):
         self._batch_numbers, self._batch_arrived = self.number_of[ids], arrived
 
     def draw_picks(self, batch: Batch, seed: int) -> Ints:
-        """Draw the picks of a batch, and compute the kernel rows that they will need, as far as can be foreseen.
+        """Draw the picks of a batch, and compute the kernel rows that they will probably need.
 
-        Gradients change under way: what is missed is computed row by row. To look again at each miss makes fewer tiles of many
-        rows that are not used after all.
+        Which rows are needed depends on gradients that change while the batch is processed. Rows that turn out to be missing are
+        computed one by one.
         """
         candidates = (batch.place_of < 0) & (batch.row_of >= 0)
         self.place_of[self._batch_numbers[candidates]] = batch.base + batch.row_of[candidates]
@@ -98,7 +99,7 @@ class TrackingExpansion(Expansion):
         return picked
 
     def compute_rows(self, places: Ints) -> None:
-        """Compute the kernel rows of some members in the middle of a batch, as tiles."""
+        """Compute and cache the kernel rows of some members while a batch is processed, as tiles."""
         members, order = self.members(), self.order()
         for start in range(0, len(places), TILE_ROWS):
             some = places[start : start + TILE_ROWS]
@@ -117,7 +118,7 @@ class TrackingExpansion(Expansion):
         return freed
 
     def assign_places(self, base: int, count: int) -> tuple[Ints, Ints]:
-        """Give places to the members in the first seats, and follow them."""
+        """Move the members in the first `count` seats to places, and update what refers to the seats."""
         seats, places = super().assign_places(base, count)
         moved = np.full(count, -1, np.int64)
         moved[seats] = places
@@ -131,7 +132,7 @@ class TrackingExpansion(Expansion):
 
 
 class AverageFinisher(IdleFinisher):
-    """What there is to finish of a problem: nothing; its coefficients are the average of the last iterates.
+    """A finisher that makes no steps; its coefficients are the average of the last iterates.
 
     Parameters
     ----------
@@ -147,7 +148,7 @@ class AverageFinisher(IdleFinisher):
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingSettings(Settings):
-    """What defines a run of algorithm 1 or 2.
+    """The settings of algorithms 1 and 2.
 
     Attributes
     ----------
@@ -188,7 +189,7 @@ class TrackingLearner(UnbiasedLearner):
         )
 
     def progress(self) -> Progress:
-        """Say where the run stands, with the mean gap so far and, where it is known, its bound."""
+        """Return the state of the run, with the mean gap so far and, if it is known, its bound."""
         s, found = self.expansion, super().progress()
         status, w = s.tracking.status, s.working
         with np.errstate(invalid="ignore"):
