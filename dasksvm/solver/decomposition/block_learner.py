@@ -14,7 +14,6 @@ strict rule, so that in the end no example violates.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +25,12 @@ from dasksvm.solver.decomposition.pair_state import number_of
 from dasksvm.solver.decomposition.rules import BlockRules, BlockSettings
 from dasksvm.solver.engine.learner import REFRESHES
 from dasksvm.solver.engine.selection import RandomOrder
-from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.kernels.features import Floats, Ints, Values
 from dasksvm.solver.lasvm.finishing import INNER_STEPS, WORKING_SET, LasvmFinisher, solve_block
 from dasksvm.solver.messages import CandidateBatch, RowsPlan, ScorePlan, View
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.working_arrays import Working, refresh_extremes
 
-Values = NDArray[np.float64]
 # Number of examples that are used first; factor by which their number grows; number of examples that are checked as one batch.
 FIRST, GROWTH, CHECK_ROWS = 1000, 2, 2048
 # Tolerance to which S is solved until all examples have been used; tolerance while many members are new; the share of new members
@@ -336,7 +334,7 @@ class BlockLearner(BatchLearner):
         found[:, s.example[live] - self.order.base] &= ~s.working.member[:, live]
         return found
 
-    def _violations(self, at: Any) -> Values:
+    def _violations(self, at: Ints | slice) -> Values:
         """Return by how much examples violated when they were checked; -inf if they are not part of the problem."""
         top, bottom = self.checked_extremes.T
         gradient, weight = self.gradient[:, at], self.weight[:, at]

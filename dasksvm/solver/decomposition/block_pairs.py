@@ -1,7 +1,6 @@
 """Steps in pairs on a square matrix of kernel values, which solve the problem restricted to a block."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dasksvm.solver.decomposition.pair_state import (
     FIELDS,
@@ -13,11 +12,9 @@ from dasksvm.solver.decomposition.pair_state import (
     make_pair_state,
 )
 from dasksvm.solver.decomposition.pair_steps import advance
-from dasksvm.solver.kernels.features import Floats
+from dasksvm.solver.kernels.features import Floats, Values
 from dasksvm.solver.lasvm.finishing import solve_block
 from dasksvm.solver.state.row_cache import PAGE, RowCache, blocks_of
-
-Values = NDArray[np.float64]
 
 
 def solve_by_pairs(

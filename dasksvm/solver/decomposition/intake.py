@@ -1,18 +1,15 @@
 """Expansions of the batch solvers: examples become members with given coefficients, without kernel rows."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.engine.exact_sums import exact_margins
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Flags, Ints, Values
 from dasksvm.solver.messages import CandidateBatch, View
 from dasksvm.solver.state.expansion import MOVED_ROWS, Expansion
-from dasksvm.solver.state.working_arrays import insert, set_alpha, take_place
+from dasksvm.solver.state.working_arrays import Working, insert, set_alpha, take_place
 
-Values = NDArray[np.float64]
 # Gradients within CORRECTED_BAND of the extremes are recomputed in float64. If ERROR_FACTOR times the largest error found exceeds
 # CORRECTED_BAND, all gradients are recomputed.
 CORRECTED_BAND, ERROR_FACTOR = 0.05, 4.0
@@ -122,8 +119,8 @@ def view_for_intake(version: int, problems: int) -> View:
 
 @njit()
 def add_members(
-    w: Any, known: Any, sign: Any, bound: Any, gradient: Any, alpha: Any, selected: Any
-) -> Any:  # pragma: no cover
+    w: Working, known: Ints, sign: Values, bound: Values, gradient: Values, alpha: Values, selected: Flags
+) -> Ints:  # pragma: no cover
     """Make examples members of the problems for which they are selected; return their places."""
     places = np.empty(len(known), np.int64)
     for c in range(len(known)):

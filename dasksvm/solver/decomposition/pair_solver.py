@@ -38,12 +38,11 @@ from dasksvm.solver.decomposition.pair_steps import advance
 from dasksvm.solver.decomposition.rules import PairRules
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.generator import draw, seeded
-from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.kernels.features import Floats, Ints, Values
 from dasksvm.solver.state.capture import State, Stateful
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import RowCache, narrowed, set_values
 
-Values = NDArray[np.float64]
 # Steps between two attempts to shrink; the smallest share of members that is worth leaving out; once, when the violation falls
 # below this many times τ, all members become active again.
 SHRINK_STEPS, SHRINK_SHARE, NEAR_REST = 1000, 0.05, 10.0

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from dasksvm.solver.decomposition.rules import CORNER, PairRules
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
 from dasksvm.solver.registry import look_up
 from dasksvm.solver.state.direction_search import block_extremes, snapped, step_length
-from dasksvm.solver.state.row_cache import PAGE, blocks_of
+from dasksvm.solver.state.row_cache import PAGE, RowCache, blocks_of
 
 # The numbers by which jitted code knows the selections.
 MVP, SECOND_ORDER, MG, HMG = range(4)
@@ -84,21 +84,21 @@ class PairState(NamedTuple):
         Distance between two blocks within a row of `pages`; 0 if each block has a page of its own.
     """
 
-    alpha: Any
-    g: Any
-    lower: Any
-    upper: Any
-    up: Any
-    down: Any
-    diagonal: Any
-    rise: Any
-    fall: Any
-    tops: Any
-    bottoms: Any
-    gains: Any
-    narrow: Any
-    pair: Any
-    measures: Any
+    alpha: Values
+    g: Values
+    lower: Values
+    upper: Values
+    up: Flags
+    down: Flags
+    diagonal: Floats
+    rise: Floats
+    fall: Floats
+    tops: Values
+    bottoms: Values
+    gains: Floats
+    narrow: NDArray[np.float32]
+    pair: Ints
+    measures: Values
     stride: int
 
 
@@ -138,7 +138,7 @@ def make_pair_state(
 
 
 @njit()
-def refresh_extremes(state: Any) -> None:  # pragma: no cover
+def refresh_extremes(state: PairState) -> None:  # pragma: no cover
     """Recompute the extremes of all blocks and the overall ones."""
     for block in range(len(state.tops)):
         start, stop = block * PAGE, min((block + 1) * PAGE, len(state.g))
@@ -147,7 +147,7 @@ def refresh_extremes(state: Any) -> None:  # pragma: no cover
 
 
 @njit()
-def combine_extremes(state: Any) -> None:  # pragma: no cover
+def combine_extremes(state: PairState) -> None:  # pragma: no cover
     """Compute the overall extremes from those of the blocks."""
     state.measures[TOP], state.measures[BOTTOM] = -np.inf, np.inf
     for block in range(len(state.tops)):
@@ -156,14 +156,14 @@ def combine_extremes(state: Any) -> None:  # pragma: no cover
 
 
 @njit()
-def kernel_value(state: Any, cache: Any, row: int, column: int) -> float:  # pragma: no cover
+def kernel_value(state: PairState, cache: RowCache, row: int, column: int) -> float:  # pragma: no cover
     """Return K of two members; the row must be present."""
     block = column // PAGE
     return np.float64(cache.pages[cache.table[row, block], block * state.stride + column % PAGE])
 
 
 @njit()
-def step_of_pair(state: Any, i: int, j: int, curvature: float) -> float:  # pragma: no cover
+def step_of_pair(state: PairState, i: int, j: int, curvature: float) -> float:  # pragma: no cover
     """Compute the step of a pair: by how much i rises and j falls."""
     rise, fall = state.upper[i] - state.alpha[i], state.alpha[j] - state.lower[j]
     length: float = step_length(state.g[i] - state.g[j], curvature, rise, fall)
@@ -171,7 +171,7 @@ def step_of_pair(state: Any, i: int, j: int, curvature: float) -> float:  # prag
 
 
 @njit()
-def write_alpha(state: Any, place: int, value: float) -> None:  # pragma: no cover
+def write_alpha(state: PairState, place: int, value: float) -> None:  # pragma: no cover
     """Write a coefficient, snapped to its box, and update the masks and distances to the bounds."""
     lower, upper = state.lower[place], state.upper[place]
     value = snapped(value, lower, upper)
@@ -181,7 +181,7 @@ def write_alpha(state: Any, place: int, value: float) -> None:  # pragma: no cov
 
 
 @njit()
-def near_bound(state: Any, place: int) -> bool:  # pragma: no cover
+def near_bound(state: PairState, place: int) -> bool:  # pragma: no cover
     """Return whether a coefficient is so close to a bound that maximum gain might get stuck (paper 4, section 2.4)."""
     lower, upper = state.lower[place], state.upper[place]
     return bool(min(state.alpha[place] - lower, upper - state.alpha[place]) <= CORNER * (upper - lower))

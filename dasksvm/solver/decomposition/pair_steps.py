@@ -32,6 +32,8 @@ from dasksvm.solver.decomposition.pair_state import (
     SECOND_ORDER,
     STUCK,
     TOP,
+    PairChoice,
+    PairState,
     combine_extremes,
     kernel_value,
     near_bound,
@@ -40,16 +42,19 @@ from dasksvm.solver.decomposition.pair_state import (
     write_alpha,
 )
 from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
 from dasksvm.solver.lasvm.finishing import ROUNDING
 from dasksvm.solver.state.direction_search import LEAST_CURVATURE, find, gains_down, shift_block
-from dasksvm.solver.state.row_cache import PAGE, mark_used
+from dasksvm.solver.state.row_cache import PAGE, RowCache, mark_used
 
 # The solver stops after this many steps in a row without a gain larger than rounding.
 IDLE_STEPS = 1000
 
 
 @njit()
-def advance(state: Any, cache: Any, rules: Any, max_steps: int) -> tuple[int, int]:  # pragma: no cover
+def advance(
+    state: PairState, cache: RowCache, rules: PairChoice, max_steps: int
+) -> tuple[int, int]:  # pragma: no cover
     """Make steps while their kernel rows are present; return the reason to stop and the number of steps."""
     if state.pair[RISING] < 0:
         code = _choose_first(state, cache, rules)
@@ -67,7 +72,7 @@ def advance(state: Any, cache: Any, rules: Any, max_steps: int) -> tuple[int, in
 
 
 @njit()
-def _choose_first(state: Any, cache: Any, rules: Any) -> int:  # pragma: no cover
+def _choose_first(state: PairState, cache: RowCache, rules: PairChoice) -> int:  # pragma: no cover
     """Choose the first pair, with a search of its own because there is no step to combine it with."""
     pair, measures = state.pair, state.measures
     refresh_extremes(state)
@@ -84,7 +89,7 @@ def _choose_first(state: Any, cache: Any, rules: Any) -> int:  # pragma: no cove
 
 
 @njit()
-def _find_rows(state: Any, cache: Any) -> int:  # pragma: no cover
+def _find_rows(state: PairState, cache: RowCache) -> int:  # pragma: no cover
     """Mark the rows of the next pair as used, and note which ones are missing.
 
     With second-order selection the first member's row is needed to choose the second member.
@@ -102,7 +107,7 @@ def _find_rows(state: Any, cache: Any) -> int:  # pragma: no cover
 
 
 @njit()
-def _step(state: Any, cache: Any, rules: Any) -> int:  # pragma: no cover
+def _step(state: PairState, cache: RowCache, rules: PairChoice) -> int:  # pragma: no cover
     """Make the step of the next pair and choose the pair after it; returns CONTINUE or the reason to stop."""
     pair, measures, alpha, g = state.pair, state.measures, state.alpha, state.g
     i, j = pair[RISING], pair[FALLING]
@@ -130,7 +135,7 @@ def _step(state: Any, cache: Any, rules: Any) -> int:  # pragma: no cover
 
 
 @njit()
-def _rounding_gain(measures: Any) -> float:  # pragma: no cover
+def _rounding_gain(measures: Values) -> float:  # pragma: no cover
     """Return the gain below which a step counts as rounding.
 
     Gradients are sums of the size of the dual, and a gain is the square of a difference of them.
@@ -139,7 +144,7 @@ def _rounding_gain(measures: Any) -> float:  # pragma: no cover
 
 
 @njit()
-def _by_maximum_gain(state: Any, rules: Any) -> bool:  # pragma: no cover
+def _by_maximum_gain(state: PairState, rules: PairChoice) -> bool:  # pragma: no cover
     """Return whether the next pair is chosen by maximum gain."""
     if rules.selection == MVP or rules.selection == SECOND_ORDER:
         return False
@@ -151,7 +156,7 @@ def _by_maximum_gain(state: Any, rules: Any) -> bool:  # pragma: no cover
 
 
 @njit()
-def _rows_to_search(cache: Any, pair: Any, rows: int) -> Any:  # pragma: no cover
+def _rows_to_search(cache: RowCache, pair: Ints, rows: int) -> Ints:  # pragma: no cover
     """Return the members whose rows maximum gain searches, ascending or, for one row, just this one."""
     if rows == 0:
         return np.flatnonzero(cache.cached)
@@ -166,7 +171,7 @@ def _rows_to_search(cache: Any, pair: Any, rows: int) -> Any:  # pragma: no cove
 
 @njit()
 def _move(
-    state: Any, cache: Any, i: int, j: int, length: float, searched: Any
+    state: PairState, cache: RowCache, i: int, j: int, length: float, searched: Ints
 ) -> tuple[float, int, int, float]:  # pragma: no cover
     """Apply g ← g - λ (K_i - K_j), and search the pairs that include one of the members `searched`, block by block.
 
@@ -209,18 +214,18 @@ def _move(
 
 @njit()
 def _gains(
-    g: Any,
-    rise: Any,
-    fall: Any,
-    diagonal: Any,
+    g: Values,
+    rise: Floats,
+    fall: Floats,
+    diagonal: Floats,
     start: int,
     stop: int,
-    rows: Any,
+    rows: Floats,
     row: int,
     of: int,
     s: int,
     g_s: float,
-    gains: Any,
+    gains: Floats,
 ) -> float:  # pragma: no cover
     """Call `pair_gains`, but exclude the pair of s with itself."""
     rise_s, fall_s, within = rise[s], fall[s], start <= s < stop
@@ -234,21 +239,21 @@ def _gains(
 
 @njit(fastmath={"contract", "nnan", "nsz"})
 def pair_gains(
-    g: Any,
-    rise: Any,
-    fall: Any,
-    diagonal: Any,
+    g: Values,
+    rise: Floats,
+    fall: Floats,
+    diagonal: Floats,
     start: int,
     stop: int,
-    rows: Any,
+    rows: Floats,
     row: int,
     of: int,
     g_s: float,
-    d_s: Any,
-    rise_s: Any,
-    fall_s: Any,
-    gains: Any,
-) -> Any:  # pragma: no cover
+    d_s: np.floating[Any],
+    rise_s: np.floating[Any],
+    fall_s: np.floating[Any],
+    gains: Floats,
+) -> np.floating[Any]:  # pragma: no cover
     """Write the gain of each pair with s, from `start` to `stop`, within the box (paper 4, equation 3); return the largest.
 
     The kernel values are rows[row, of:]. The coefficient with the larger gradient rises.
@@ -274,7 +279,7 @@ def pair_gains(
 
 @njit()
 def _choose_next(
-    state: Any, cache: Any, rules: Any, by_maximum_gain: bool, found: tuple[float, int, int, float]
+    state: PairState, cache: RowCache, rules: PairChoice, by_maximum_gain: bool, found: tuple[float, int, int, float]
 ) -> int:  # pragma: no cover
     """Choose the next pair; returns CONTINUE or the reason to stop."""
     pair, measures, g = state.pair, state.measures, state.g
@@ -307,7 +312,7 @@ def _choose_next(
 
 @njit()
 def _pair_of_gain(
-    state: Any, cache: Any, found: tuple[float, int, int, float]
+    state: PairState, cache: RowCache, found: tuple[float, int, int, float]
 ) -> tuple[int, int, int]:  # pragma: no cover
     """Return the pair with the largest gain: the rising member, the falling one, and which of them was not searched."""
     best, s, block, g_s = found
@@ -322,7 +327,7 @@ def _pair_of_gain(
 
 
 @njit()
-def _first_with(g: Any, allowed: Any, extremes: Any, number: float) -> int:  # pragma: no cover
+def _first_with(g: Values, allowed: Flags, extremes: Values, number: float) -> int:  # pragma: no cover
     block = 0
     while extremes[block] != number:
         block += 1
@@ -330,7 +335,7 @@ def _first_with(g: Any, allowed: Any, extremes: Any, number: float) -> int:  # p
 
 
 @njit()
-def _partner(state: Any, cache: Any, i: int) -> int:  # pragma: no cover
+def _partner(state: PairState, cache: RowCache, i: int) -> int:  # pragma: no cover
     """Find the partner j of i with the largest second-order gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij), ignoring the box."""
     best, where = np.float32(0.0), 0
     for block in range(len(state.tops)):
@@ -343,7 +348,7 @@ def _partner(state: Any, cache: Any, i: int) -> int:  # pragma: no cover
 
 
 @njit()
-def _partner_gains(state: Any, cache: Any, i: int, block: int) -> Any:  # pragma: no cover
+def _partner_gains(state: PairState, cache: RowCache, i: int, block: int) -> np.float32:  # pragma: no cover
     start, stop, of = block * PAGE, min((block + 1) * PAGE, len(state.g)), block * state.stride
     row = cache.pages[cache.table[i, block]][of : of + stop - start]
     return gains_down(

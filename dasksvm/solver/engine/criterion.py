@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Values = NDArray[np.float64]
+from dasksvm.solver.kernels.features import Values
 
 
 class Criterion(NamedTuple):

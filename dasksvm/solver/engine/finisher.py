@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.kernels.features import Floats, Ints, Values
 from dasksvm.solver.state.capture import State
 from dasksvm.solver.state.expansion import Expansion
-
-Values = NDArray[np.float64]
 
 
 class Outcome(NamedTuple):

@@ -14,6 +14,7 @@ from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.learners import LEARNERS, make_learner
 from dasksvm.solver.engine.selection import Pools, RandomOrder
 from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import Choice, RowsPlan, ScorePlan, View
 from dasksvm.solver.state.capture import State, capture, part_of, read_features
 
@@ -99,7 +100,7 @@ def _plan_state(plan: ScorePlan | RowsPlan, generation: int) -> State:
 
 def _read_plan(sequence: int, state: State, learner: Learner) -> ScorePlan | RowsPlan:
     s = learner.expansion
-    order: Any = state.get("order")
+    order: Ints = state.get("order", np.zeros(0, np.int64))
     members = s.members().part(0, state["count"]) if "count" in state else None
     if "slots" in state:
         assert members is not None

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.engine.criteria import CRITERIA, RANDOM
-from dasksvm.solver.engine.criterion import Values
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Ints, Values
 from dasksvm.solver.messages import Choice
 from dasksvm.solver.state.capture import Stateful
 

@@ -1,13 +1,12 @@
 """The computations that plans request: pure functions of their arguments, which give the same bits in every executor."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Features, Ints
+from dasksvm.solver.kernels.features import Features, Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel, column_blocks
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch, MemberRows, RowsPlan, ScorePlan, Targets, View
@@ -190,7 +189,7 @@ def margins(
 
 
 @njit()
-def _add_margins(rows: Any, left: int, right: int, alpha: Any, margins: Any) -> None:  # pragma: no cover
+def _add_margins(rows: Floats, left: int, right: int, alpha: Values, margins: Values) -> None:  # pragma: no cover
     for p in range(alpha.shape[0]):
         weights, total = alpha[p], margins[p]
         for r in range(rows.shape[0]):
@@ -198,7 +197,7 @@ def _add_margins(rows: Any, left: int, right: int, alpha: Any, margins: Any) -> 
 
 
 @njit()
-def _compress(rows: Any, kept: Any) -> None:  # pragma: no cover
+def _compress(rows: Floats, kept: Ints) -> None:  # pragma: no cover
     """Move the kept rows to the front."""
     for to in range(len(kept)):
         if kept[to] != to:

@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 from dasksvm.solver.jit import SUMS, njit
 from dasksvm.solver.memory import Workspace
 
+# Kernel values and features, in whatever type they have; sums, coefficients and gradients; indices and counts; masks.
 Floats = NDArray[np.floating[Any]]
+Values = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
@@ -163,7 +166,7 @@ Features = DenseFeatures | SparseFeatures
 
 
 @njit(fastmath=SUMS)
-def _squares(values: Any, squares: Any) -> None:  # pragma: no cover
+def _squares(values: Floats, squares: Floats) -> None:  # pragma: no cover
     for r in range(len(values)):
         row = values[r]
         total = 0.0

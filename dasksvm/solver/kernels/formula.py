@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.jit import SUMS, njit
-from dasksvm.solver.kernels.features import DenseFeatures, Floats, SparseFeatures
+from dasksvm.solver.kernels.features import DenseFeatures, Floats, Ints, SparseFeatures
 
 
 class Parameters(Protocol):
@@ -102,7 +102,13 @@ class DotProductFormula(Formula):
 
 @njit(fastmath=SUMS)
 def _sparse_dots(
-    data: Any, indices: Any, indptr: Any, line_of: Any, lines: Any, out: Any, left: int
+    data: Floats,
+    indices: NDArray[np.integer[Any]],
+    indptr: Ints,
+    line_of: NDArray[np.int32],
+    lines: Floats,
+    out: Floats,
+    left: int,
 ) -> None:  # pragma: no cover
     """Compute dot products of CSR rows with dense rows: one multiply-add over all dense rows for each non-zero.
 

@@ -9,14 +9,12 @@ active members only: they are cheaper to compute, and more of them fit the cache
 the gradients of the others are updated for all changes made in the meantime, and all members become active again.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.kernels.features import Floats, Ints, Values
 from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.direction_search import block_extremes, find, gains_down, shift_block, snapped, step_length
 from dasksvm.solver.state.expansion import SQUARE_PART, Expansion
@@ -276,7 +274,7 @@ def _largest(key: NDArray[np.float64], places: Ints, count: int) -> Ints:
 
 
 @njit()
-def find_missing_rows(cache: Any, places: Any) -> Any:  # pragma: no cover
+def find_missing_rows(cache: RowCache, places: Ints) -> Ints:  # pragma: no cover
     """Make the rows of some members the ones used last; return those that must be computed."""
     missing = np.empty(len(places), np.int64)
     total = 0
@@ -288,7 +286,7 @@ def find_missing_rows(cache: Any, places: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def _fill_symmetric(values: Any, new: Any, rows: Any, first: int, last: int) -> None:  # pragma: no cover
+def _fill_symmetric(values: Floats, new: Ints, rows: Floats, first: int, last: int) -> None:  # pragma: no cover
     """Write some rows and columns of a symmetric matrix, as far as they lie in the lines from `first` to `last`."""
     for at in range(len(new)):
         if first <= new[at] < last:
@@ -302,7 +300,7 @@ def _fill_symmetric(values: Any, new: Any, rows: Any, first: int, last: int) -> 
 
 
 @njit()
-def _copy_values(values: Any, to: Any, source: Any, of: Any) -> None:  # pragma: no cover
+def _copy_values(values: Floats, to: Ints, source: Floats, of: Ints) -> None:  # pragma: no cover
     for a in range(len(to)):
         for b in range(len(to)):
             values[to[a], to[b]] = source[of[a], of[b]]
@@ -310,7 +308,7 @@ def _copy_values(values: Any, to: Any, source: Any, of: Any) -> None:  # pragma:
 
 @njit()
 def solve_block(
-    kernel: Any, alpha: Any, g: Any, lower: Any, upper: Any, target: float, limit: int
+    kernel: Floats, alpha: Values, g: Values, lower: Values, upper: Values, target: float, limit: int
 ) -> int:  # pragma: no cover
     """Make second-order direction searches until δ ≤ target; alpha and g are changed in place."""
     size, first = len(alpha), np.int64(0)

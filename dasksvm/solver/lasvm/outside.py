@@ -3,10 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.kernels.features import Values
 from dasksvm.solver.messages import CandidateBatch
 from dasksvm.solver.state.capture import Stateful
-
-Values = NDArray[np.float64]
 
 
 class Outside(Stateful):

@@ -4,7 +4,7 @@ For one problem, `process_batch` makes one PROCESS and the REPROCESS steps that 
 a kernel row is not cached, it records which one and returns; called again, it continues from there.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from dasksvm.solver.state.batch import (
     SEEN,
     STAGE,
     STEPS,
+    Batch,
     block_ends,
     kernel_value,
     row_available,
@@ -37,8 +38,8 @@ from dasksvm.solver.state.direction_search import (
     step_length,
 )
 from dasksvm.solver.state.expansion import SEEDS
-from dasksvm.solver.state.row_cache import PAGE
-from dasksvm.solver.state.working_arrays import blatant, evict, insert, set_alpha
+from dasksvm.solver.state.row_cache import PAGE, RowCache
+from dasksvm.solver.state.working_arrays import Working, blatant, evict, insert, set_alpha
 
 NEW, PROCESS, REPROCESS = 0, 1, 2
 
@@ -67,7 +68,7 @@ class Rules(NamedTuple):
 
 
 @njit()
-def process_batch(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: no cover
+def process_batch(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: int) -> int:  # pragma: no cover
     """Process a batch, or the rest of it, in problem p. Returns DONE, FULL or ROW_MISSING (see progress[p, MISSING])."""
     progress = batch.progress[p]
     while progress[CANDIDATE] < len(batch.row_of):
@@ -95,19 +96,19 @@ def process_batch(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  #
 
 
 @njit()
-def uncertainty(w: Any, p: int) -> float:  # pragma: no cover
+def uncertainty(w: Working, p: int) -> float:  # pragma: no cover
     """Return δ of paper 1, equation 10; inf while a class is missing."""
     top, bottom = extremes(w.top[p], w.bottom[p])
     return top - bottom if top > -np.inf and bottom < np.inf else np.inf
 
 
 @njit()
-def _exceeds_delta_max(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
+def _exceeds_delta_max(w: Working, rules: Rules, p: int) -> bool:  # pragma: no cover
     return bool(rules.delta_max < np.inf and uncertainty(w, p) > rules.delta_max)
 
 
 @njit()
-def _admit(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no cover
+def _admit(w: Working, batch: Batch, rules: Rules, p: int, c: int) -> int:  # pragma: no cover
     """Make a candidate a member with α = 0 (steps 1-2 of PROCESS). Returns its place, or -1 if it does not enter.
 
     Candidates that do not violate with any member enter too, because two of them may violate with each other. Step 4 of
@@ -132,7 +133,7 @@ def _admit(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no
 
 
 @njit()
-def _zeros_of_class(w: Any, p: int, sign: float) -> int:  # pragma: no cover
+def _zeros_of_class(w: Working, p: int, sign: float) -> int:  # pragma: no cover
     """Count the members of a class with α = 0."""
     count = 0
     for z in range(w.count[p, 1]):
@@ -141,7 +142,7 @@ def _zeros_of_class(w: Any, p: int, sign: float) -> int:  # pragma: no cover
 
 
 @njit()
-def _search_direction(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) -> None:  # pragma: no cover
+def _search_direction(w: Working, cache: RowCache, batch: Batch, p: int, i: int, j: int) -> None:  # pragma: no cover
     """Search along the direction (i, j) (step 5 of PROCESS, step 3 of REPROCESS) and update every block's extremes."""
     curvature = w.diagonal[i] + w.diagonal[j] - 2.0 * kernel_value(cache, batch, i, j)
     step = step_length(w.g[p, i] - w.g[p, j], curvature, w.upper[p, i] - w.alpha[p, i], w.alpha[p, j] - w.lower[p, j])
@@ -181,7 +182,7 @@ def _search_direction(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) ->
 
 
 @njit()
-def _partner_down(w: Any, cache: Any, batch: Any, rules: Any, p: int, i: int) -> int:  # pragma: no cover
+def _partner_down(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: int, i: int) -> int:  # pragma: no cover
     """Choose j for a given i: the smallest gradient, or with `second_order` the largest gain."""
     if not rules.second_order:
         return lowest(w.bottom[p], w.g[p], w.down[p])
@@ -198,7 +199,7 @@ def _partner_down(w: Any, cache: Any, batch: Any, rules: Any, p: int, i: int) ->
 
 
 @njit()
-def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> int:  # pragma: no cover
+def _partner_up(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: int, j: int) -> int:  # pragma: no cover
     """Choose i for a given j: the largest gradient, or with `second_order` the largest gain."""
     if not rules.second_order:
         return highest(w.top[p], w.g[p], w.up[p])
@@ -215,7 +216,7 @@ def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> i
 
 
 @njit()
-def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool:  # pragma: no cover
+def _process(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: int, k: int) -> bool:  # pragma: no cover
     """Make steps 3-5 of PROCESS for the newest member, at place k. Returns False if a kernel row is missing."""
     if not row_available(cache, batch, p, k):
         return False
@@ -234,7 +235,7 @@ def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool
 
 
 @njit()
-def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: no cover
+def _reprocess(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: int) -> int:  # pragma: no cover
     """Make a REPROCESS step. Returns 1 if it was made, 0 if there is no violating pair, -1 if a kernel row is missing."""
     i = highest(w.top[p], w.g[p], w.up[p])
     j = lowest(w.bottom[p], w.g[p], w.down[p])
@@ -252,7 +253,7 @@ def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pr
 
 
 @njit()
-def _evict_blatant(w: Any, p: int) -> None:  # pragma: no cover
+def _evict_blatant(w: Working, p: int) -> None:  # pragma: no cover
     """Evict the members with α = 0 that cannot be part of any violating pair (step 4 of REPROCESS)."""
     tops, bottoms, zeros, g, up, down, sign = w.top[p], w.bottom[p], w.zeros[p], w.g[p], w.up[p], w.down[p], w.sign[p]
     top, bottom = extremes(tops, bottoms)

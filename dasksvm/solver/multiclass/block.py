@@ -5,11 +5,13 @@ of a variable (i, p) is chosen among the variables of class p, those of i's own 
 other classes of a pattern M is the same, so that their gains differ only by the gradient and an extreme has the largest.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
 from dasksvm.solver.multiclass.gains import FirstVariable, best_extreme, best_partner
 from dasksvm.solver.multiclass.moves import load_of, move_pair, update_scores
 from dasksvm.solver.multiclass.scan import (
@@ -22,20 +24,20 @@ from dasksvm.solver.multiclass.scan import (
     steepest,
     variable_extremes,
 )
-from dasksvm.solver.multiclass.structure import coupling, nu
+from dasksvm.solver.multiclass.structure import Machine, coupling, nu
 
 
 class BlockProblem(NamedTuple):
     """The problem of B patterns of d classes; see `solve_block`. `load`, of shape (B,), is that of `moves.load_of`."""
 
-    kernel: Any
-    diagonal: Any
-    alpha: Any
-    score: Any
-    mean: Any
-    label: Any
-    bound: Any
-    load: Any
+    kernel: Floats
+    diagonal: Values
+    alpha: Values
+    score: Values
+    mean: Values
+    label: Ints
+    bound: Values
+    load: Values
 
 
 class PatternExtremes(NamedTuple):
@@ -46,21 +48,21 @@ class PatternExtremes(NamedTuple):
     which has a variable in `total` machines only, is not included.
     """
 
-    rise: Any
-    top: Any
-    fall: Any
-    bottom: Any
+    rise: Ints
+    top: Values
+    fall: Ints
+    bottom: Values
 
 
 @njit()
 def solve_block(
-    machine: Any,
-    kernel: Any,
-    alpha: Any,
-    score: Any,
-    mean: Any,
-    label: Any,
-    bound: Any,
+    machine: Machine,
+    kernel: Floats,
+    alpha: Values,
+    score: Values,
+    mean: Values,
+    label: Ints,
+    bound: Values,
     target: float,
     limit: int,
 ) -> int:  # pragma: no cover
@@ -118,7 +120,9 @@ def solve_block(
 
 
 @njit()
-def _recompute_extremes(machine: Any, b: Any, extremes: Any, stale: Any) -> None:  # pragma: no cover
+def _recompute_extremes(
+    machine: Machine, b: BlockProblem, extremes: PatternExtremes, stale: Flags
+) -> None:  # pragma: no cover
     """Recompute the extremes of the patterns marked as stale; ties go to the lowest class."""
     alpha, score, label, bound = b.alpha, b.score, b.label, b.bound
     rises, tops, falls, bottoms = extremes.rise, extremes.top, extremes.fall, extremes.bottom
@@ -137,7 +141,9 @@ def _recompute_extremes(machine: Any, b: Any, extremes: Any, stale: Any) -> None
 
 
 @njit()
-def _update_extremes(machine: Any, b: Any, extremes: Any, c: int, stale: Any) -> None:  # pragma: no cover
+def _update_extremes(
+    machine: Machine, b: BlockProblem, extremes: PatternExtremes, c: int, stale: Flags
+) -> None:  # pragma: no cover
     """Update the extremes after the scores of a class have changed; mark the patterns whose extremes must be recomputed."""
     alpha, score, label, bound = b.alpha, b.score, b.label, b.bound
     rises, tops, falls, bottoms = extremes.rise, extremes.top, extremes.fall, extremes.bottom
@@ -163,7 +169,7 @@ def _update_extremes(machine: Any, b: Any, extremes: Any, c: int, stale: Any) ->
 
 @njit()
 def _extreme_gradients(
-    machine: Any, b: Any, extremes: Any, base: Any, top: Any, bottom: Any
+    machine: Machine, b: BlockProblem, extremes: PatternExtremes, base: Values, top: Values, bottom: Values
 ) -> None:  # pragma: no cover
     """Write the extreme gradients of each pattern, including its own class.
 
@@ -184,8 +190,16 @@ def _extreme_gradients(
 
 @njit()
 def _partner(
-    machine: Any, b: Any, extremes: Any, base: Any, top: Any, bottom: Any, i: int, p: int, out: Any
-) -> Any:  # pragma: no cover
+    machine: Machine,
+    b: BlockProblem,
+    extremes: PatternExtremes,
+    base: Values,
+    top: Values,
+    bottom: Values,
+    i: int,
+    p: int,
+    out: NDArray[np.float32],
+) -> tuple[int, int]:  # pragma: no cover
     """Choose the variable that adds most to the gain of (i, p). Returns its pattern and class, or i and -1 if none adds to it.
 
     `top` and `bottom`, the gradients of the extremes, are overwritten.
@@ -215,7 +229,9 @@ def _partner(
 
 
 @njit()
-def _step(machine: Any, b: Any, extremes: Any, i: int, p: int, j: int, q: int) -> None:  # pragma: no cover
+def _step(
+    machine: Machine, b: BlockProblem, extremes: PatternExtremes, i: int, p: int, j: int, q: int
+) -> None:  # pragma: no cover
     """Solve the problem in two variables, or in (i, p) alone if q < 0, and update scores and extremes."""
     g_i = gradient(machine, b.score, b.mean, b.label, i, p)
     g_j = gradient(machine, b.score, b.mean, b.label, j, q) if q >= 0 else 0.0

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import CandidateBatch, View
 from dasksvm.solver.multiclass.moves import loads
@@ -13,8 +13,6 @@ from dasksvm.solver.multiclass.structure import Machine, coefficients, gradients
 from dasksvm.solver.multiclass.working_arrays import assign_places, empty_working, evict, free_places, widened
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import PAGE
-
-Values = NDArray[np.float64]
 
 
 class PatternExpansion(Expansion):

@@ -5,8 +5,6 @@ solves the problem restricted to the block from its kernel values, and updates t
 not violate never enter a block.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +19,7 @@ from dasksvm.solver.multiclass.scan import violation
 from dasksvm.solver.multiclass.structure import coefficients, dual, gradients
 from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Expansion
-from dasksvm.solver.state.row_cache import PAGE
+from dasksvm.solver.state.row_cache import PAGE, RowCache
 
 WORKING_SET = 256
 INNER_SHARE = 0.3
@@ -140,7 +138,7 @@ class MachineFinisher(Stateful):
 
 
 @njit()
-def gather_values(cache: Any, places: Any) -> Any:  # pragma: no cover
+def gather_values(cache: RowCache, places: Ints) -> Floats:  # pragma: no cover
     """Return the kernel values among some members, from their cached rows.
 
     For a small block this is cheaper than computing a tile; for the larger blocks of LASVM's finishing it would not be.

@@ -5,10 +5,14 @@ there are classes, of the kind drawn, until it draws TWO_NEWS and the next patte
 evicted. LaRank is run in the same way, with its own three kinds of steps.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dasksvm.solver.generator import draw
 from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Ints, Values
 from dasksvm.solver.multiclass.schedule import multiplier, next_adaptive, next_fixed, record
 from dasksvm.solver.multiclass.steps import (
     ALONE,
@@ -24,7 +28,7 @@ from dasksvm.solver.multiclass.steps import (
     selection_cost,
 )
 from dasksvm.solver.multiclass.structure import Machine
-from dasksvm.solver.multiclass.working_arrays import evict, insert, random_member
+from dasksvm.solver.multiclass.working_arrays import Working, evict, insert, random_member
 from dasksvm.solver.state.batch import (
     CANDIDATE,
     DONE,
@@ -40,6 +44,7 @@ from dasksvm.solver.state.batch import (
     row_available,
 )
 from dasksvm.solver.state.expansion import Expansion
+from dasksvm.solver.state.row_cache import RowCache
 
 NEW, MEMBERS = 0, 1
 # The cost of a kernel value in units of one value read or written, where a multiply-add counts a quarter: for each feature and
@@ -89,10 +94,10 @@ class Schedule(NamedTuple):
         Random number of the current step; -1 before it is drawn.
     """
 
-    gains: Any
-    random: Any
-    kind: Any
-    number: Any
+    gains: Values
+    random: NDArray[np.uint64]
+    kind: Ints
+    number: Values
 
 
 def process_batch(expansion: Expansion, batch: Batch, machine: Machine, rules: Rules, schedule: Schedule) -> None:
@@ -102,7 +107,9 @@ def process_batch(expansion: Expansion, batch: Batch, machine: Machine, rules: R
 
 
 @njit()
-def _process_batch(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any) -> int:  # pragma: no cover
+def _process_batch(
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, rules: Rules, schedule: Schedule
+) -> int:  # pragma: no cover
     """Process a batch, or the rest of it. Returns DONE or ROW_MISSING (see progress[0, MISSING])."""
     progress = batch.progress[0]
     while progress[CANDIDATE] < len(batch.row_of):
@@ -124,7 +131,7 @@ def _process_batch(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, sch
 
 
 @njit()
-def _next_kind(rules: Any, schedule: Any) -> int:  # pragma: no cover
+def _next_kind(rules: Rules, schedule: Schedule) -> int:  # pragma: no cover
     if rules.steps == 1:
         return TWO_NEWS
     if rules.adaptive:
@@ -134,7 +141,7 @@ def _next_kind(rules: Any, schedule: Any) -> int:  # pragma: no cover
 
 @njit()
 def _process_new(
-    w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any, c: int
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, rules: Rules, schedule: Schedule, c: int
 ) -> None:  # pragma: no cover
     """Make the first step of a new pattern, which enters if it then has an α > 0.
 
@@ -171,7 +178,7 @@ def _process_new(
 
 @njit()
 def _step_among_members(
-    w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, rules: Rules, schedule: Schedule
 ) -> bool:  # pragma: no cover
     """Make a step among the members. Returns False if a kernel row is missing."""
     kind, strategy = schedule.kind[0], rules.strategy
@@ -212,7 +219,7 @@ def _step_among_members(
 
 
 @njit()
-def _evict_if_zero(w: Any, batch: Any, place: int) -> None:  # pragma: no cover
+def _evict_if_zero(w: Working, batch: Batch, place: int) -> None:  # pragma: no cover
     """Evict a pattern if its α are all 0 after a step."""
     if w.load[place] == 0.0:
         evict(w, place)

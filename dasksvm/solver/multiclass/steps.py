@@ -8,7 +8,7 @@ The paper's algorithms consider every variable; here a variable that cannot move
 shared slack, a pattern whose slack is used up moves by exchanges e_c - e_e (section 5.2.1).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,10 +27,10 @@ from dasksvm.solver.multiclass.scan import (
     steepest,
     variable_extremes,
 )
-from dasksvm.solver.multiclass.structure import coupling
-from dasksvm.solver.multiclass.working_arrays import may_fall, may_rise, random_member
-from dasksvm.solver.state.batch import block_ends, kernel_value, row_block
-from dasksvm.solver.state.row_cache import PAGE
+from dasksvm.solver.multiclass.structure import Machine, coupling
+from dasksvm.solver.multiclass.working_arrays import Working, may_fall, may_rise, random_member
+from dasksvm.solver.state.batch import Batch, block_ends, kernel_value, row_block
+from dasksvm.solver.state.row_cache import PAGE, RowCache
 
 # Kinds of steps, and strategies for choosing the variables.
 TWO_NEWS, TWO_OLD, TWO_OLD_SUPPORTS, ONE_OLD_ONE_NEW = range(4)
@@ -57,8 +57,8 @@ class Choice(NamedTuple):
 
 @njit()
 def first_variable(
-    w: Any, batch: Any, machine: Any, kind: int, strategy: int, place: int, number: float
-) -> Any:  # pragma: no cover
+    w: Working, batch: Batch, machine: Machine, kind: int, strategy: int, place: int, number: float
+) -> Choice:  # pragma: no cover
     """Choose the first variable of a step, or a whole pair within one pattern.
 
     Parameters
@@ -96,7 +96,7 @@ def first_variable(
 
 
 @njit()
-def _most_violating(w: Any, batch: Any, machine: Any, supports: bool) -> int:  # pragma: no cover
+def _most_violating(w: Working, batch: Batch, machine: Machine, supports: bool) -> int:  # pragma: no cover
     """Find the pattern with the largest derivative along a variable, or along an exchange if its slack is used up."""
     base, limit, out = np.empty(PAGE), np.empty(PAGE), np.empty(PAGE)
     top, bottom = np.empty(PAGE), np.empty(PAGE)
@@ -130,7 +130,9 @@ def _most_violating(w: Any, batch: Any, machine: Any, supports: bool) -> int:  #
 
 
 @njit()
-def _choose_in_pattern(w: Any, machine: Any, place: int, supports: bool, inside: bool) -> Any:  # pragma: no cover
+def _choose_in_pattern(
+    w: Working, machine: Machine, place: int, supports: bool, inside: bool
+) -> Choice:  # pragma: no cover
     """Choose a pattern's variable with the largest derivative, or an exchange if its derivative is larger.
 
     With `inside` the second variable is chosen too, from the same pattern.
@@ -146,7 +148,7 @@ def _choose_in_pattern(w: Any, machine: Any, place: int, supports: bool, inside:
 
 
 @njit()
-def _partner_in_pattern(w: Any, machine: Any, place: int, p: int, supports: bool) -> int:  # pragma: no cover
+def _partner_in_pattern(w: Working, machine: Machine, place: int, p: int, supports: bool) -> int:  # pragma: no cover
     """Choose the class of the same pattern that has the largest gain together with p; ALONE if none exceeds that of p alone."""
     y, k = w.label[place], w.diagonal[place]
     g_p = gradient(machine, w.score, w.mean, w.label, place, p)
@@ -165,8 +167,8 @@ def _partner_in_pattern(w: Any, machine: Any, place: int, p: int, supports: bool
 
 @njit()
 def second_variable(
-    w: Any, cache: Any, batch: Any, machine: Any, supports: bool, place: int, p: int
-) -> Any:  # pragma: no cover
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, supports: bool, place: int, p: int
+) -> tuple[int, int]:  # pragma: no cover
     """Choose the variable with the largest gain together with (place, p) (paper 5, algorithm 6, lines 11-17).
 
     The row of `place` must be present. Returns the place and class, or -1 and ALONE if no variable adds to the gain.
@@ -207,7 +209,9 @@ def second_variable(
 
 
 @njit()
-def apply_pair(w: Any, cache: Any, batch: Any, machine: Any, i: int, p: int, j: int, q: int) -> Any:  # pragma: no cover
+def apply_pair(
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, i: int, p: int, j: int, q: int
+) -> tuple[float, int]:  # pragma: no cover
     """Solve the problem in the variables (i, p) and (j, q), or in (i, p) alone if q = ALONE, and update the scores.
 
     The rows of both places must be present. Returns the increase of the dual and the number of values changed.
@@ -237,7 +241,14 @@ def apply_pair(w: Any, cache: Any, batch: Any, machine: Any, i: int, p: int, j: 
 
 
 @njit()
-def _move(w: Any, cache: Any, batch: Any, machine: Any, one: Any, two: Any) -> int:  # pragma: no cover
+def _move(
+    w: Working,
+    cache: RowCache,
+    batch: Batch,
+    machine: Machine,
+    one: tuple[int, int, float],
+    two: tuple[int, int, float],
+) -> int:  # pragma: no cover
     """Update all scores for two steps (place, class, μ); return the number of values changed."""
     touched = 0
     i, j = one[0], two[0]
@@ -250,7 +261,7 @@ def _move(w: Any, cache: Any, batch: Any, machine: Any, one: Any, two: Any) -> i
 
 
 @njit()
-def selection_cost(w: Any, machine: Any, kind: int, strategy: int, searched: bool) -> int:  # pragma: no cover
+def selection_cost(w: Working, machine: Machine, kind: int, strategy: int, searched: bool) -> int:  # pragma: no cover
     """Return the number of values that the choice of a step has read."""
     scan = machine.classes * w.count[0]
     every = strategy == S2DO_ALL and kind in (TWO_OLD, TWO_OLD_SUPPORTS)
@@ -258,7 +269,7 @@ def selection_cost(w: Any, machine: Any, kind: int, strategy: int, searched: boo
 
 
 @njit()
-def larank_pair(w: Any, machine: Any, step: int, place: int) -> Any:  # pragma: no cover
+def larank_pair(w: Working, machine: Machine, step: int, place: int) -> Choice:  # pragma: no cover
     """Choose a direction of LaRank within one pattern of the CS machine (paper 5, section 2.2.8).
 
     In terms of the α used here, the coefficients of LaRank are β_y = ¼ Σ_c α_c and β_c = -¼ α_c; its C and its dual are a
@@ -296,8 +307,8 @@ def larank_pair(w: Any, machine: Any, step: int, place: int) -> Any:  # pragma: 
 
 @njit()
 def apply_line(
-    w: Any, cache: Any, batch: Any, machine: Any, place: int, rise: int, fall: int
-) -> Any:  # pragma: no cover
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, place: int, rise: int, fall: int
+) -> tuple[float, int]:  # pragma: no cover
     """Search along the direction in which one variable of a pattern rises and another one falls; either may be SLACK.
 
     The pattern's row must be present. Returns the increase of the dual and the number of values changed.

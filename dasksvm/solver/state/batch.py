@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Features, Floats, Ints
+from dasksvm.solver.kernels.features import Features, Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import CandidateBatch
 from dasksvm.solver.state.direction_search import weighted_sum
@@ -22,6 +22,7 @@ from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import (
     CLOCK,
     PAGE,
+    RowCache,
     blocks_of,
     cache_new_rows,
     drop_stale,
@@ -69,19 +70,19 @@ class Batch(NamedTuple):
         How far the batch is processed in each problem.
     """
 
-    rows: Any
-    columns: Any
-    mutual: Any
+    rows: Floats
+    columns: Floats
+    mutual: Floats
     base: int
-    row_of: Any
-    chosen: Any
-    place_of: Any
-    codes: Any
-    sign: Any
-    bound: Any
-    excess: Any
-    growth: Any
-    progress: Any
+    row_of: Ints
+    chosen: Ints
+    place_of: Ints
+    codes: Ints
+    sign: Values
+    bound: Values
+    excess: Values
+    growth: Values
+    progress: Ints
 
 
 def make_batch(expansion: Expansion, result: CandidateBatch, arrivals: Ints, place_of: Ints) -> Batch:
@@ -191,7 +192,7 @@ def finish_batch(expansion: Expansion, result: CandidateBatch, batch: Batch) -> 
 
 @njit()
 def compute_sums(
-    scored: Any, fresh: Any, unchanged: Any, changed: Any, out: Any, first: int, last: int
+    scored: Floats, fresh: Floats, unchanged: Values, changed: Values, out: Values, first: int, last: int
 ) -> None:  # pragma: no cover
     """Write Σ α_s K_s of some rows to out[:, first:last].
 
@@ -211,7 +212,7 @@ def compute_sums(
 
 @njit()
 def fill_rows(
-    scored: Any, fresh: Any, changed: Any, chosen: Any, rows: Any, columns: Any, first: int, last: int
+    scored: Floats, fresh: Floats, changed: Ints, chosen: Ints, rows: Floats, columns: Floats, first: int, last: int
 ) -> None:  # pragma: no cover
     """Fill rows[:, first:last] and columns[first:last] from the scored values, or from fresh ones where a member is new."""
     for start in range(first, min(last, scored.shape[1]), LINES):
@@ -256,7 +257,7 @@ def in_each_problem(expansion: Expansion, batch: Batch, run: Callable[[int], int
 
 
 @njit()
-def row_available(cache: Any, batch: Any, p: int, place: int) -> bool:  # pragma: no cover
+def row_available(cache: RowCache, batch: Batch, p: int, place: int) -> bool:  # pragma: no cover
     """Return whether a member's row is available; if not, progress[p, MISSING] says which one must be computed."""
     if place >= batch.base:
         return True
@@ -268,7 +269,7 @@ def row_available(cache: Any, batch: Any, p: int, place: int) -> bool:  # pragma
 
 
 @njit(inline=True)
-def row_block(cache: Any, batch: Any, place: int, block: int) -> Any:  # pragma: no cover
+def row_block(cache: RowCache, batch: Batch, place: int, block: int) -> Any:  # pragma: no cover
     """Return one block of a member's row, which must be present; the block that starts at `base` holds the seats."""
     if place >= batch.base:
         k = place - batch.base
@@ -281,7 +282,7 @@ def row_block(cache: Any, batch: Any, place: int, block: int) -> Any:  # pragma:
 
 
 @njit(inline=True)
-def block_ends(batch: Any, block: int) -> Any:  # pragma: no cover
+def block_ends(batch: Batch, block: int) -> tuple[int, int]:  # pragma: no cover
     """Return where a block of the working arrays begins and where its used part ends."""
     start = block * PAGE
     if start == batch.base:
@@ -290,6 +291,6 @@ def block_ends(batch: Any, block: int) -> Any:  # pragma: no cover
 
 
 @njit()
-def kernel_value(cache: Any, batch: Any, row: int, column: int) -> float:  # pragma: no cover
+def kernel_value(cache: RowCache, batch: Batch, row: int, column: int) -> float:  # pragma: no cover
     """Return K of two members; the row must be present."""
     return np.float64(row_block(cache, batch, row, column // PAGE)[column % PAGE])

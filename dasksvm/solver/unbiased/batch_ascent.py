@@ -6,26 +6,23 @@ example: each picks one of all examples at random. The kernel rows of a block of
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dasksvm.solver.decomposition.intake import AllExamplesExpansion, view_for_intake
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.generator import draw, skip
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.kernels.features import Floats, Ints, Values
 from dasksvm.solver.lasvm.finishing import find_missing_rows
 from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
 from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Expansion
-from dasksvm.solver.state.row_cache import PAGE
+from dasksvm.solver.state.row_cache import PAGE, RowCache
 from dasksvm.solver.unbiased.gap_steps import free_step
 from dasksvm.solver.unbiased.learner import UnbiasedLearner
 
-Values = NDArray[np.float64]
 # Largest number of picks whose rows are computed together; it is smaller if the cache cannot hold twice as many rows.
 BLOCK = 128
 
@@ -137,10 +134,10 @@ class AscentLearner(UnbiasedLearner):
         self.seen += len(result.examples) if self.phase == "online" else 0
 
     def _measure_and_dual(self) -> tuple[Values, Values]:
-        now = [self.finisher(self.expansion, p, 0.0) for p in range(self.settings.problems)]
+        finishers = [self.finisher(self.expansion, p, 0.0) for p in range(self.settings.problems)]
         for each in self.finishing:
-            now[each.problem] = each
-        return np.array([each.gap for each in now]), np.array([each.dual for each in now])
+            finishers[each.problem] = each
+        return np.array([each.gap for each in finishers]), np.array([each.dual for each in finishers])
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> AscentFinisher:
         """Return the finisher of a problem."""
@@ -148,7 +145,7 @@ class AscentLearner(UnbiasedLearner):
 
 
 @njit()
-def draw_picks(seed: int, done: int, count: int, among: int) -> Any:  # pragma: no cover
+def draw_picks(seed: int, done: int, count: int, among: int) -> Ints:  # pragma: no cover
     """Draw `count` picks uniformly from `among` places; `done` picks were drawn before."""
     out = np.empty(count, np.int64)
     random = np.empty(1, np.uint64)
@@ -161,7 +158,7 @@ def draw_picks(seed: int, done: int, count: int, among: int) -> Any:  # pragma: 
 
 @njit()
 def ascend(
-    next_picks: Any, alpha: Any, g: Any, lower: Any, upper: Any, diagonal: Any, cache: Any
+    next_picks: Ints, alpha: Values, g: Values, lower: Values, upper: Values, diagonal: Values, cache: RowCache
 ) -> tuple[int, int, float]:  # pragma: no cover
     """Make the steps of picks until a row is missing; return the numbers of picks and steps, and the increase of the dual."""
     pages, table, cached = cache.pages, cache.table, cache.cached

@@ -7,11 +7,13 @@ does not enter, so that its kernel row is not needed, but it still counts as an 
 LASVM-I makes no iteration for the examples that it skips.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dasksvm.solver.jit import SUMS, njit
+from dasksvm.solver.kernels.features import Floats, Values
 from dasksvm.solver.state.batch import (
     CANDIDATE,
     DONE,
@@ -23,11 +25,12 @@ from dasksvm.solver.state.batch import (
     SEEN,
     STAGE,
     STEPS,
+    Batch,
     row_available,
 )
 from dasksvm.solver.state.direction_search import LEAST_CURVATURE, find_steepest, shift_gap, snapped, steepest
-from dasksvm.solver.state.row_cache import PAGE
-from dasksvm.solver.state.working_arrays import evict, insert, set_alpha, write_alpha
+from dasksvm.solver.state.row_cache import PAGE, RowCache
+from dasksvm.solver.state.working_arrays import Working, evict, insert, set_alpha, write_alpha
 
 NEW, PROCESS, REPROCESS = 0, 1, 2
 # Instead of a place: the example does not enter but counts as an iteration, or is skipped altogether.
@@ -77,14 +80,14 @@ class Room(NamedTuple):
         For each block the largest |g| of a member that can move along its gradient.
     """
 
-    rise: Any
-    fall: Any
-    best: Any
+    rise: Values
+    fall: Values
+    best: Values
 
 
 @njit()
 def process_batch(
-    w: Any, cache: Any, batch: Any, rules: Any, max_support: int, statuses: Any, p: int
+    w: Working, cache: RowCache, batch: Batch, rules: GapRules, max_support: int, statuses: Values, p: int
 ) -> int:  # pragma: no cover
     """Process a batch, or the rest of it, in problem p. Returns DONE, FULL or ROW_MISSING (see progress[p, MISSING]).
 
@@ -122,7 +125,7 @@ def process_batch(
 
 
 @njit()
-def room_of(w: Any, batch: Any, p: int) -> Any:  # pragma: no cover
+def room_of(w: Working, batch: Batch, p: int) -> Room:  # pragma: no cover
     """Compute the steps that the boxes allow in problem p."""
     rise, fall = w.upper[p] - w.alpha[p], w.lower[p] - w.alpha[p]
     best = np.zeros(batch.base // PAGE + 1)
@@ -132,7 +135,7 @@ def room_of(w: Any, batch: Any, p: int) -> Any:  # pragma: no cover
 
 
 @njit()
-def gap_of(w: Any, p: int, place: int) -> float:  # pragma: no cover
+def gap_of(w: Working, p: int, place: int) -> float:  # pragma: no cover
     """Compute a member's part of the gap: max(A g, B g) - α g.
 
     This is paper 2, equation 9, with the sign that follows from equation 6.
@@ -142,7 +145,7 @@ def gap_of(w: Any, p: int, place: int) -> float:  # pragma: no cover
 
 
 @njit(fastmath=SUMS)
-def gap(w: Any, p: int) -> float:  # pragma: no cover
+def gap(w: Working, p: int) -> float:  # pragma: no cover
     """Compute the duality gap, primal minus dual, of the problem restricted to the members (paper 2, equation 9)."""
     alpha, g, lower, upper = w.alpha[p], w.g[p], w.lower[p], w.upper[p]
     total = 0.0
@@ -153,7 +156,7 @@ def gap(w: Any, p: int) -> float:  # pragma: no cover
 
 
 @njit(fastmath=SUMS)
-def target(w: Any, batch: Any, rules: Any, p: int) -> float:  # pragma: no cover
+def target(w: Working, batch: Batch, rules: GapRules, p: int) -> float:  # pragma: no cover
     """Compute the target of the gap: max(C, the standard deviation of the terms of the primal) (paper 2, equation 8).
 
     Both sums of equation 8 are over the support vectors. The radicand can be negative only through rounding.
@@ -171,7 +174,7 @@ def target(w: Any, batch: Any, rules: Any, p: int) -> float:  # pragma: no cover
 
 
 @njit()
-def band(w: Any, rules: Any, p: int) -> Any:  # pragma: no cover
+def band(w: Working, rules: GapRules, p: int) -> tuple[float, float]:  # pragma: no cover
     """Return (low, high): an example enters if -low < 1 - y f < high; with `ignore`, also if it is equal to either end.
 
     Below -low, α cannot rise and CLEAN would remove the example at once. Above `high` the ramp loss is flat, so that either the
@@ -187,7 +190,7 @@ def band(w: Any, rules: Any, p: int) -> Any:  # pragma: no cover
 
 
 @njit()
-def bands(w: Any, rules: Any) -> Any:  # pragma: no cover
+def bands(w: Working, rules: GapRules) -> Values:  # pragma: no cover
     """Return the band of each problem, shape (P, 2)."""
     out = np.empty((len(w.alpha), 2))
     for p in range(len(out)):
@@ -196,12 +199,12 @@ def bands(w: Any, rules: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def _uses_ramp(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
+def _uses_ramp(w: Working, rules: GapRules, p: int) -> bool:  # pragma: no cover
     return bool(w.count[p, 0] - w.count[p, 1] > rules.warmup)
 
 
 @njit()
-def _admit(w: Any, batch: Any, rules: Any, p: int, c: int, room: Any) -> int:  # pragma: no cover
+def _admit(w: Working, batch: Batch, rules: GapRules, p: int, c: int, room: Room) -> int:  # pragma: no cover
     """Make a candidate a member with α = 0 and its final box. Returns its place, or OUTSIDE or SKIPPED if it does not enter."""
     k, place = batch.row_of[c], batch.place_of[c]
     if place >= 0 and w.member[p, place]:
@@ -227,7 +230,9 @@ def _admit(w: Any, batch: Any, rules: Any, p: int, c: int, room: Any) -> int:  #
 
 
 @njit()
-def _process(w: Any, cache: Any, batch: Any, p: int, i: int, status: Any, room: Any) -> bool:  # pragma: no cover
+def _process(
+    w: Working, cache: RowCache, batch: Batch, p: int, i: int, status: Values, room: Room
+) -> bool:  # pragma: no cover
     """Make the step of PROCESS in coefficient i. Returns False if its kernel row is missing."""
     length = free_step(w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.diagonal, i)
     if length == 0.0:
@@ -246,7 +251,9 @@ def _process(w: Any, cache: Any, batch: Any, p: int, i: int, status: Any, room: 
 
 
 @njit()
-def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int, status: Any, room: Any) -> bool:  # pragma: no cover
+def _reprocess(
+    w: Working, cache: RowCache, batch: Batch, rules: GapRules, p: int, status: Values, room: Room
+) -> bool:  # pragma: no cover
     """Make REPROCESS steps until the gap is at its target or no gradient is above τ. Returns False if a kernel row is missing.
 
     Arrays are unpacked from their tuples before the loop, because each access costs two atomic operations, which is much
@@ -283,7 +290,9 @@ def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int, status: Any, 
 
 
 @njit(inline=True)
-def free_step(g: Any, alpha: Any, lower: Any, upper: Any, diagonal: Any, i: int) -> float:  # pragma: no cover
+def free_step(
+    g: Values, alpha: Values, lower: Values, upper: Values, diagonal: Values, i: int
+) -> float:  # pragma: no cover
     """Compute the step in a coefficient to the optimum or to the edge of its box, including the snapping of `write_alpha`."""
     free = alpha[i] + g[i] / max(diagonal[i], LEAST_CURVATURE)
     return float(snapped(free, lower[i], upper[i]) - alpha[i])
@@ -291,15 +300,15 @@ def free_step(g: Any, alpha: Any, lower: Any, upper: Any, diagonal: Any, i: int)
 
 @njit()
 def update_gradients(
-    g: Any,
-    rise: Any,
-    fall: Any,
-    best: Any,
-    pages: Any,
-    table: Any,
-    rows: Any,
-    columns: Any,
-    mutual: Any,
+    g: Values,
+    rise: Values,
+    fall: Values,
+    best: Values,
+    pages: Floats,
+    table: NDArray[np.int32],
+    rows: Floats,
+    columns: Floats,
+    mutual: Floats,
     base: int,
     i: int,
     length: float,
@@ -322,7 +331,7 @@ def update_gradients(
 
 
 @njit()
-def _clean(w: Any, allowance: int, p: int, status: Any, room: Any) -> None:  # pragma: no cover
+def _clean(w: Working, allowance: int, p: int, status: Values, room: Room) -> None:  # pragma: no cover
     """Run CLEAN: evict the members with α = 0 and the largest |g| until `allowance` of them are left (paper 2, section 4)."""
     zeros, g = w.zeros[p], w.g[p]
     rise, fall, best = room

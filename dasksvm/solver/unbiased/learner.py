@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import band_depth
-from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.kernels.features import Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.state.batch import Batch, in_each_problem
@@ -17,8 +16,6 @@ from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.working_arrays import dual_objective
 from dasksvm.solver.unbiased import gap_steps
-
-Values = NDArray[np.float64]
 
 
 class BandExpansion(Expansion):

@@ -4,10 +4,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dasksvm.solver.engine.settings import Settings
-from dasksvm.solver.kernels.features import Features, Floats, Ints
+from dasksvm.solver.kernels.features import Features, Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.lasvm.finishing import find_missing_rows
 from dasksvm.solver.messages import CandidateBatch, Progress, ScorePlan
@@ -18,7 +17,6 @@ from dasksvm.solver.unbiased import tracking_steps
 from dasksvm.solver.unbiased.learner import IdleFinisher, UnbiasedLearner
 from dasksvm.solver.unbiased.tracking_steps import COUNT, GAINED, SUM, TrackingRules
 
-Values = NDArray[np.float64]
 # Kernel rows that are computed as one tile; rows per thread from which a second thread is worth it; the largest share of the
 # cache that they may take.
 TILE_ROWS, PARALLEL_ROWS, CACHE_SHARE = 256, 8, 0.5

@@ -12,13 +12,14 @@ The average of the K iterates of an example is stored as its difference from the
 missing in the k - 1 iterates before it, so ᾱ_i = α_i - Σ Δ (k - 1) / K.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.generator import draw, skip
 from dasksvm.solver.jit import SUMS, njit
+from dasksvm.solver.kernels.features import Ints, Values
 from dasksvm.solver.state.batch import (
     CANDIDATE,
     DONE,
@@ -31,9 +32,11 @@ from dasksvm.solver.state.batch import (
     SEEN,
     STAGE,
     STEPS,
+    Batch,
 )
-from dasksvm.solver.state.working_arrays import evict, insert, write_alpha
-from dasksvm.solver.unbiased.gap_steps import free_step, gap, gap_of, room_of, update_gradients
+from dasksvm.solver.state.row_cache import RowCache
+from dasksvm.solver.state.working_arrays import Working, evict, insert, write_alpha
+from dasksvm.solver.unbiased.gap_steps import Room, free_step, gap, gap_of, room_of, update_gradients
 
 NEW, STEP = 0, 1
 # Fields of a problem's status: its gap; Σ C_i of its members; the sum over all examples so far of gap / Σ C_i; the number of
@@ -74,10 +77,10 @@ class TrackingState(NamedTuple):
         Number of entries in `places` and `amounts`.
     """
 
-    status: Any
-    places: Any
-    amounts: Any
-    count: Any
+    status: Values
+    places: Ints
+    amounts: Values
+    count: Ints
 
 
 def empty_tracking_state(problems: int, steps: int) -> TrackingState:
@@ -91,7 +94,7 @@ def empty_tracking_state(problems: int, steps: int) -> TrackingState:
 
 
 @njit()
-def draw_picks(seed: int, done: int, arrived: Any, steps: int, places: Any) -> Any:  # pragma: no cover
+def draw_picks(seed: int, done: int, arrived: Ints, steps: int, places: Ints) -> Ints:  # pragma: no cover
     """Draw the picks of a batch. Returns their places, shape (m, K), with -1 for examples that have no place.
 
     Parameters
@@ -119,7 +122,14 @@ def draw_picks(seed: int, done: int, arrived: Any, steps: int, places: Any) -> A
 
 @njit()
 def process_batch(
-    w: Any, cache: Any, batch: Any, rules: Any, max_support: int, picked: Any, tracking: Any, p: int
+    w: Working,
+    cache: RowCache,
+    batch: Batch,
+    rules: TrackingRules,
+    max_support: int,
+    picked: Ints,
+    tracking: TrackingState,
+    p: int,
 ) -> int:  # pragma: no cover
     """Process a batch, or the rest of it, in problem p. Returns DONE, FULL or ROW_MISSING (see progress[p, MISSING])."""
     progress, status, room = batch.progress[p], tracking.status[p], room_of(w, batch, p)
@@ -146,7 +156,7 @@ def process_batch(
 
 
 @njit(fastmath=SUMS)
-def boxes(w: Any, p: int) -> float:  # pragma: no cover
+def boxes(w: Working, p: int) -> float:  # pragma: no cover
     """Compute Σ C_i of the members."""
     lower, upper = w.lower[p], w.upper[p]
     total = 0.0
@@ -156,14 +166,14 @@ def boxes(w: Any, p: int) -> float:  # pragma: no cover
 
 
 @njit()
-def normalised_gap(w: Any, p: int) -> float:  # pragma: no cover
+def normalised_gap(w: Working, p: int) -> float:  # pragma: no cover
     """Compute the gap of the members divided by their Σ C_i; 0 if there are no members."""
     total = boxes(w, p)
     return gap(w, p) / total if total > 0.0 else 0.0
 
 
 @njit()
-def _evict_zeros(w: Any, p: int, status: Any, room: Any) -> None:  # pragma: no cover
+def _evict_zeros(w: Working, p: int, status: Values, room: Room) -> None:  # pragma: no cover
     """Evict the members whose α has become 0 since the previous example."""
     while w.count[p, 1] > 0:
         place = w.zeros[p, 0]
@@ -175,7 +185,9 @@ def _evict_zeros(w: Any, p: int, status: Any, room: Any) -> None:  # pragma: no 
 
 
 @njit()
-def _admit(w: Any, batch: Any, rules: Any, p: int, c: int, status: Any, room: Any) -> int:  # pragma: no cover
+def _admit(
+    w: Working, batch: Batch, rules: TrackingRules, p: int, c: int, status: Values, room: Room
+) -> int:  # pragma: no cover
     """Make a candidate a member with α = 0, unless its α could not change. Returns its place, or -1 if it does not enter."""
     k, place = batch.row_of[c], batch.place_of[c]
     if place >= 0 and w.member[p, place]:
@@ -198,7 +210,14 @@ def _admit(w: Any, batch: Any, rules: Any, p: int, c: int, status: Any, room: An
 
 @njit()
 def _make_random_steps(
-    w: Any, cache: Any, batch: Any, rules: Any, picked: Any, tracking: Any, p: int, room: Any
+    w: Working,
+    cache: RowCache,
+    batch: Batch,
+    rules: TrackingRules,
+    picked: Ints,
+    tracking: TrackingState,
+    p: int,
+    room: Room,
 ) -> bool:  # pragma: no cover
     """Make the step in the new example and those in the picks. Returns False if a kernel row is missing.
 
@@ -239,7 +258,7 @@ def _make_random_steps(
 
 
 @njit()
-def movable_picks(w: Any, support: bool, picked: Any, base: int) -> Any:  # pragma: no cover
+def movable_picks(w: Working, support: bool, picked: Ints, base: int) -> Ints:  # pragma: no cover
     """Return the members that the picks would move in some problem in its current state, in the order of the picks."""
     out, listed = np.empty(base, np.int64), np.zeros(base, np.bool_)
     total = 0
@@ -257,7 +276,7 @@ def movable_picks(w: Any, support: bool, picked: Any, base: int) -> Any:  # prag
     return out[:total]
 
 
-def average_alpha(w: Any, tracking: TrackingState, p: int, places: int) -> NDArray[np.float64]:
+def average_alpha(w: Working, tracking: TrackingState, p: int, places: int) -> NDArray[np.float64]:
     """Return ᾱ of the first `places` places of a problem. It is in its box up to rounding, so clipping does not change it."""
     alpha: NDArray[np.float64] = w.alpha[p, :places].copy()
     count = tracking.count[p]
