@@ -35,9 +35,9 @@ class LasvmSettings(Settings):
     second_order: bool
 
     @property
-    def rules(self) -> steps.Rules:
+    def rules(self) -> steps.LasvmRules:
         """The rules of the online iterations."""
-        return steps.Rules(self.tau, self.reprocess, self.delta_max, self.second_order, self.max_support)
+        return steps.LasvmRules(self.tau, self.reprocess, self.delta_max, self.second_order, self.max_support)
 
 
 class TwoClassLearner(BiasedLearner):

@@ -44,7 +44,7 @@ from dasksvm.solver.state.working_arrays import Working, blatant, evict, insert,
 NEW, PROCESS, REPROCESS = 0, 1, 2
 
 
-class Rules(NamedTuple):
+class LasvmRules(NamedTuple):
     """The parameters of the solver.
 
     Attributes
@@ -68,7 +68,7 @@ class Rules(NamedTuple):
 
 
 @njit()
-def process_batch(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: int) -> int:  # pragma: no cover
+def process_batch(w: Working, cache: RowCache, batch: Batch, rules: LasvmRules, p: int) -> int:  # pragma: no cover
     """Process a batch, or the rest of it, in problem p. Returns DONE, FULL or ROW_MISSING (see progress[p, MISSING])."""
     progress = batch.progress[p]
     while progress[CANDIDATE] < len(batch.row_of):
@@ -103,12 +103,12 @@ def uncertainty(w: Working, p: int) -> float:  # pragma: no cover
 
 
 @njit()
-def _exceeds_delta_max(w: Working, rules: Rules, p: int) -> bool:  # pragma: no cover
+def _exceeds_delta_max(w: Working, rules: LasvmRules, p: int) -> bool:  # pragma: no cover
     return bool(rules.delta_max < np.inf and uncertainty(w, p) > rules.delta_max)
 
 
 @njit()
-def _admit(w: Working, batch: Batch, rules: Rules, p: int, c: int) -> int:  # pragma: no cover
+def _admit(w: Working, batch: Batch, rules: LasvmRules, p: int, c: int) -> int:  # pragma: no cover
     """Make a candidate a member with α = 0 (steps 1-2 of PROCESS). Returns its place, or -1 if it does not enter.
 
     Candidates that do not violate with any member enter too, because two of them may violate with each other. Step 4 of
@@ -182,7 +182,9 @@ def _search_direction(w: Working, cache: RowCache, batch: Batch, p: int, i: int,
 
 
 @njit()
-def _partner_down(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: int, i: int) -> int:  # pragma: no cover
+def _partner_down(
+    w: Working, cache: RowCache, batch: Batch, rules: LasvmRules, p: int, i: int
+) -> int:  # pragma: no cover
     """Choose j for a given i: the smallest gradient, or with `second_order` the largest gain."""
     if not rules.second_order:
         return lowest(w.bottom[p], w.g[p], w.down[p])
@@ -199,7 +201,9 @@ def _partner_down(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: in
 
 
 @njit()
-def _partner_up(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: int, j: int) -> int:  # pragma: no cover
+def _partner_up(
+    w: Working, cache: RowCache, batch: Batch, rules: LasvmRules, p: int, j: int
+) -> int:  # pragma: no cover
     """Choose i for a given j: the largest gradient, or with `second_order` the largest gain."""
     if not rules.second_order:
         return highest(w.top[p], w.g[p], w.up[p])
@@ -216,7 +220,7 @@ def _partner_up(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: int,
 
 
 @njit()
-def _process(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: int, k: int) -> bool:  # pragma: no cover
+def _process(w: Working, cache: RowCache, batch: Batch, rules: LasvmRules, p: int, k: int) -> bool:  # pragma: no cover
     """Make steps 3-5 of PROCESS for the newest member, at place k. Returns False if a kernel row is missing."""
     if not row_available(cache, batch, p, k):
         return False
@@ -235,7 +239,7 @@ def _process(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: int, k:
 
 
 @njit()
-def _reprocess(w: Working, cache: RowCache, batch: Batch, rules: Rules, p: int) -> int:  # pragma: no cover
+def _reprocess(w: Working, cache: RowCache, batch: Batch, rules: LasvmRules, p: int) -> int:  # pragma: no cover
     """Make a REPROCESS step. Returns 1 if it was made, 0 if there is no violating pair, -1 if a kernel row is missing."""
     i = highest(w.top[p], w.g[p], w.up[p])
     j = lowest(w.bottom[p], w.g[p], w.down[p])

@@ -15,7 +15,7 @@ from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.multiclass.expansion import PatternExpansion
 from dasksvm.solver.multiclass.finishing import MachineFinisher
-from dasksvm.solver.multiclass.online import Rules, Schedule, process_batch
+from dasksvm.solver.multiclass.online import MachineRules, Schedule, process_batch
 from dasksvm.solver.multiclass.schedule import initial_gains
 from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.state.batch import Batch
@@ -33,12 +33,12 @@ class MachineSettings(Settings):
     Attributes
     ----------
     machine : Machine
-    rules : Rules
+    rules : MachineRules
         The rules of the online iterations.
     """
 
     machine: Machine
-    rules: Rules
+    rules: MachineRules
 
 
 class MachineLearner(Learner):

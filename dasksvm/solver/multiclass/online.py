@@ -53,7 +53,7 @@ NEW, MEMBERS = 0, 1
 FEATURE_WORK, VALUE_WORK = 0.25, 8.0
 
 
-class Rules(NamedTuple):
+class MachineRules(NamedTuple):
     """The parameters of the solver.
 
     Attributes
@@ -100,7 +100,9 @@ class Schedule(NamedTuple):
     number: Values
 
 
-def process_batch(expansion: Expansion, batch: Batch, machine: Machine, rules: Rules, schedule: Schedule) -> None:
+def process_batch(
+    expansion: Expansion, batch: Batch, machine: Machine, rules: MachineRules, schedule: Schedule
+) -> None:
     """Process a batch."""
     while _process_batch(expansion.working, expansion.cache, batch, machine, rules, schedule) == ROW_MISSING:
         expansion.compute_row(int(batch.progress[0, MISSING]))
@@ -108,7 +110,7 @@ def process_batch(expansion: Expansion, batch: Batch, machine: Machine, rules: R
 
 @njit()
 def _process_batch(
-    w: Working, cache: RowCache, batch: Batch, machine: Machine, rules: Rules, schedule: Schedule
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, rules: MachineRules, schedule: Schedule
 ) -> int:  # pragma: no cover
     """Process a batch, or the rest of it. Returns DONE or ROW_MISSING (see progress[0, MISSING])."""
     progress = batch.progress[0]
@@ -131,7 +133,7 @@ def _process_batch(
 
 
 @njit()
-def _next_kind(rules: Rules, schedule: Schedule) -> int:  # pragma: no cover
+def _next_kind(rules: MachineRules, schedule: Schedule) -> int:  # pragma: no cover
     if rules.steps == 1:
         return TWO_NEWS
     if rules.adaptive:
@@ -141,7 +143,7 @@ def _next_kind(rules: Rules, schedule: Schedule) -> int:  # pragma: no cover
 
 @njit()
 def _process_new(
-    w: Working, cache: RowCache, batch: Batch, machine: Machine, rules: Rules, schedule: Schedule, c: int
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, rules: MachineRules, schedule: Schedule, c: int
 ) -> None:  # pragma: no cover
     """Make the first step of a new pattern, which enters if it then has an α > 0.
 
@@ -178,7 +180,7 @@ def _process_new(
 
 @njit()
 def _step_among_members(
-    w: Working, cache: RowCache, batch: Batch, machine: Machine, rules: Rules, schedule: Schedule
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, rules: MachineRules, schedule: Schedule
 ) -> bool:  # pragma: no cover
     """Make a step among the members. Returns False if a kernel row is missing."""
     kind, strategy = schedule.kind[0], rules.strategy

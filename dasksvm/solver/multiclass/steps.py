@@ -43,7 +43,7 @@ PROCESS_NEW, PROCESS_OLD, OPTIMIZE = range(3)
 SLACK = -1
 
 
-class Choice(NamedTuple):
+class StepChoice(NamedTuple):
     """A chosen step: the derivative along it (0: nothing to gain), the place, and the classes of its two variables.
 
     `second` is a class of the same pattern, ALONE or SEARCH.
@@ -58,7 +58,7 @@ class Choice(NamedTuple):
 @njit()
 def first_variable(
     w: Working, batch: Batch, machine: Machine, kind: int, strategy: int, place: int, number: float
-) -> Choice:  # pragma: no cover
+) -> StepChoice:  # pragma: no cover
     """Choose the first variable of a step, or a whole pair within one pattern.
 
     Parameters
@@ -75,12 +75,12 @@ def first_variable(
 
     Returns
     -------
-    Choice
+    StepChoice
     """
     supports = kind == TWO_OLD_SUPPORTS
     if kind == TWO_OLD or supports:
         if w.count[0] == 0:
-            return Choice(0.0, -1, -1, ALONE)
+            return StepChoice(0.0, -1, -1, ALONE)
         if strategy == S2DO_ALL:
             place = _most_violating(w, batch, machine, supports)
         elif strategy in (RANDOM_PATTERN_S2DO_ALL, RANDOM_PATTERN_S2DO_PATTERN):
@@ -90,7 +90,7 @@ def first_variable(
     elif kind not in (TWO_NEWS, ONE_OLD_ONE_NEW):
         raise ValueError("unknown kind of step")
     if place < 0:
-        return Choice(0.0, -1, -1, ALONE)
+        return StepChoice(0.0, -1, -1, ALONE)
     inside = kind == TWO_NEWS or strategy == RANDOM_PATTERN_S2DO_PATTERN
     return _choose_in_pattern(w, machine, place, supports, inside)
 
@@ -132,7 +132,7 @@ def _most_violating(w: Working, batch: Batch, machine: Machine, supports: bool) 
 @njit()
 def _choose_in_pattern(
     w: Working, machine: Machine, place: int, supports: bool, inside: bool
-) -> Choice:  # pragma: no cover
+) -> StepChoice:  # pragma: no cover
     """Choose a pattern's variable with the largest derivative, or an exchange if its derivative is larger.
 
     With `inside` the second variable is chosen too, from the same pattern.
@@ -141,10 +141,10 @@ def _choose_in_pattern(
     full = machine.shared and w.load[place] >= w.bound[place]
     single, p = steepest(found, full)
     if (full or (machine.shared and inside)) and found.top - found.bottom > single:
-        return Choice(found.top - found.bottom, place, found.rise, found.fall)
+        return StepChoice(found.top - found.bottom, place, found.rise, found.fall)
     if p < 0:
-        return Choice(0.0, place, -1, ALONE)
-    return Choice(single, place, p, _partner_in_pattern(w, machine, place, p, supports) if inside else SEARCH)
+        return StepChoice(0.0, place, -1, ALONE)
+    return StepChoice(single, place, p, _partner_in_pattern(w, machine, place, p, supports) if inside else SEARCH)
 
 
 @njit()
@@ -269,7 +269,7 @@ def selection_cost(w: Working, machine: Machine, kind: int, strategy: int, searc
 
 
 @njit()
-def larank_pair(w: Working, machine: Machine, step: int, place: int) -> Choice:  # pragma: no cover
+def larank_pair(w: Working, machine: Machine, step: int, place: int) -> StepChoice:  # pragma: no cover
     """Choose a direction of LaRank within one pattern of the CS machine (paper 5, section 2.2.8).
 
     In terms of the α used here, the coefficients of LaRank are β_y = ¼ Σ_c α_c and β_c = -¼ α_c; its C and its dual are a
@@ -287,7 +287,7 @@ def larank_pair(w: Working, machine: Machine, step: int, place: int) -> Choice: 
 
     Returns
     -------
-    Choice
+    StepChoice
         `first` is the class that rises and `second` the one that falls; either may be SLACK.
     """
     if step not in (PROCESS_NEW, PROCESS_OLD, OPTIMIZE):
@@ -301,8 +301,8 @@ def larank_pair(w: Working, machine: Machine, step: int, place: int) -> Choice: 
     if step == PROCESS_NEW or (room and bottom > 0.0):
         fall, bottom = SLACK, 0.0
     if (fall == SLACK and not room) or rise == fall or not top - bottom > 0.0:
-        return Choice(0.0, place, SLACK, SLACK)
-    return Choice(top - bottom, place, rise, fall)
+        return StepChoice(0.0, place, SLACK, SLACK)
+    return StepChoice(top - bottom, place, rise, fall)
 
 
 @njit()
