@@ -231,7 +231,7 @@ class Online:
         found = (w.score - w.mean)[:, self.place][:, members]
         assert np.allclose(found, problem.margins(alpha)[:, members], atol=1e-10)
         assert dual_objective(w, problem.kind) == pytest.approx(problem.dual(alpha), abs=1e-9)
-        assert set(w.listed[: w.count[0]]) == set(np.flatnonzero(w.member))
+        assert set(w.listed[: w.counts[0]]) == set(np.flatnonzero(w.member))
 
 
 @every_machine
@@ -612,7 +612,7 @@ def test_random_numbers_are_those_of_splitmix64() -> None:
 @pytest.mark.parametrize("strategy", range(3))
 def test_the_cost_of_a_choice_is_the_number_of_values_read(strategy: int) -> None:
     online = Online(Problem(KINDS["ww"]))
-    places = int(online.w.count[0])
+    places = int(online.w.counts[0])
     for kind, searched in itertools.product((steps.TWO_NEWS, steps.TWO_OLD), (False, True)):
         every = kind == steps.TWO_OLD and strategy == steps.S2DO_ALL
         expected = (D * places if every else D) + D * places * searched

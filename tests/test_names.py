@@ -103,7 +103,7 @@ def test_jitted_dispatches_refuse_numbers_of_nobody():
     now = pair_state.PairChoice(len(pair_state.SELECTION_NUMBERS), False, 2, 1e-3)
     with pytest.raises(ValueError, match="unknown working set selection"):
         _by_maximum_gain.py_func(None, now)
-    w = type("Members", (), {"count": np.ones(1, np.int64)})
+    w = type("Members", (), {"counts": np.ones(1, np.int64)})
     with pytest.raises(ValueError, match="unknown strategy"):
         steps.first_variable.py_func(w, None, None, steps.TWO_OLD, 3, -1, 0.0)
     with pytest.raises(ValueError, match="unknown kind of step"):

@@ -204,7 +204,7 @@ def test_every_state_satisfies_the_invariants(name, seed, C, cache, epochs):
         assert np.array_equal(s.place[s.number[s.example[live]]], live)
         assert np.count_nonzero(s.place >= 0) == len(live)
         assert len(live) == learner.seen or name == "support" or epochs == 2
-        assert name != "support" or w.count[0, 1] <= RULES[name].steps
+        assert name != "support" or w.counts[0, 1] <= RULES[name].steps
         duals.append(float(progress.dual[0]))
         return False
 

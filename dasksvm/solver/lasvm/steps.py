@@ -88,9 +88,9 @@ def process_batch(w: Working, cache: RowCache, batch: Batch, rules: LasvmRules, 
                 progress[STAGE] = NEW
         progress[CANDIDATE] += 1
         progress[SEEN] += 1
-        if w.count[p, 0] >= rules.max_support:
+        if w.counts[p, 0] >= rules.max_support:
             _evict_blatant(w, p)
-            if w.count[p, 0] >= rules.max_support:
+            if w.counts[p, 0] >= rules.max_support:
                 return FULL
     return DONE
 
@@ -136,7 +136,7 @@ def _admit(w: Working, batch: Batch, rules: LasvmRules, p: int, c: int) -> int: 
 def _zeros_of_class(w: Working, p: int, sign: float) -> int:  # pragma: no cover
     """Count the members of a class with α = 0."""
     count = 0
-    for z in range(w.count[p, 1]):
+    for z in range(w.counts[p, 1]):
         count += w.sign[p, w.zeros[p, z]] == sign
     return count
 
@@ -262,7 +262,7 @@ def _evict_blatant(w: Working, p: int) -> None:  # pragma: no cover
     tops, bottoms, zeros, g, up, down, sign = w.top[p], w.bottom[p], w.zeros[p], w.g[p], w.up[p], w.down[p], w.sign[p]
     top, bottom = extremes(tops, bottoms)
     z = 0
-    while z < w.count[p, 1]:
+    while z < w.counts[p, 1]:
         s = zeros[z]
         value = g[s]
         if not blatant(sign[s], value, top, bottom):

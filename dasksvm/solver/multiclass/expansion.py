@@ -121,7 +121,7 @@ class PatternExpansion(Expansion):
         load = alpha.sum(axis=0)
         assert np.all((load if self.machine.shared else alpha.max(axis=0, initial=0.0)) <= w.bound[:places] + 1e-12)
         assert np.allclose(load, w.load[:places])
-        assert sorted(w.listed[: w.count[0]]) == live.tolist()
+        assert sorted(w.listed[: w.counts[0]]) == live.tolist()
         if len(live):
             score = self.exact_scores(alpha)
             assert np.all(np.abs(score[:, live] - w.score[:, live]) <= tolerance)

@@ -78,11 +78,11 @@ class MachineLearner(Learner):
         """Count the members; with the batch solver only those with α > 0."""
         w = self.expansion.working
         solved = np.count_nonzero(w.load[: self.expansion.places] > 0.0)
-        return int(solved if self.rules.steps == 1 else w.count[0])
+        return int(solved if self.rules.steps == 1 else w.counts[0])
 
     def _pause_due(self) -> bool:
         held = self._count_patterns()
-        new = int(self.expansion.working.count[0]) - held
+        new = int(self.expansion.working.counts[0]) - held
         return self.rules.steps == 1 and new >= min(max(LEAST_HELD, held), self.settings.max_support)
 
     def _finishing_tau(self) -> float:

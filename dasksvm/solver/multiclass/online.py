@@ -151,7 +151,7 @@ def _process_new(
     """
     progress, k = batch.progress[0], batch.row_of[c]
     progress[PLACE] = -1
-    raised, touched = 0.0, int(rules.work * w.count[0])
+    raised, touched = 0.0, int(rules.work * w.counts[0])
     if k >= 0 and batch.bound[0, c] > 0.0:
         place = batch.base + k
         insert(w, machine, place, batch.codes[c], batch.bound[0, c], w.score[:, place])
@@ -187,7 +187,7 @@ def _step_among_members(
     if schedule.number[0] < 0.0:
         schedule.number[0] = draw(schedule.random)
     raised, touched = 0.0, machine.classes
-    if w.count[0] == 0:
+    if w.counts[0] == 0:
         pass
     elif rules.larank:
         choice = larank_pair(w, machine, kind, random_member(w, schedule.number[0]))

@@ -79,7 +79,7 @@ def first_variable(
     """
     supports = kind == TWO_OLD_SUPPORTS
     if kind == TWO_OLD or supports:
-        if w.count[0] == 0:
+        if w.counts[0] == 0:
             return StepChoice(0.0, -1, -1, ALONE)
         if strategy == S2DO_ALL:
             place = _most_violating(w, batch, machine, supports)
@@ -263,7 +263,7 @@ def _move(
 @njit()
 def selection_cost(w: Working, machine: Machine, kind: int, strategy: int, searched: bool) -> int:  # pragma: no cover
     """Return the number of values that the choice of a step has read."""
-    scan = machine.classes * w.count[0]
+    scan = machine.classes * w.counts[0]
     every = strategy == S2DO_ALL and kind in (TWO_OLD, TWO_OLD_SUPPORTS)
     return int((scan if every else machine.classes) + (scan if searched else 0))
 

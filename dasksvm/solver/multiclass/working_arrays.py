@@ -38,7 +38,7 @@ class Working(NamedTuple):
         Number of places that have been used; number of those that are free again.
     listed, listed_at : ndarray of int64, shape (N,)
         List of the members' places, in no particular order, and the position of each place in that list.
-    count : ndarray of int64, shape (1,)
+    counts : ndarray of int64, shape (1,)
         Number of members.
     """
 
@@ -56,7 +56,7 @@ class Working(NamedTuple):
     size: Ints
     listed: Ints
     listed_at: Ints
-    count: Ints
+    counts: Ints
 
 
 def empty_working(classes: int, places: int) -> Working:
@@ -77,7 +77,7 @@ def empty_working(classes: int, places: int) -> Working:
         size=np.zeros(2, np.int64),
         listed=np.zeros(places, np.int64),
         listed_at=np.zeros(places, np.int64),
-        count=np.zeros(1, np.int64),
+        counts=np.zeros(1, np.int64),
     )
 
 
@@ -109,9 +109,9 @@ def insert(
         w.score[m, place] = scores[m]
         total += scores[m]
     w.mean[place] = total / machine.classes if machine.zero_sum else 0.0
-    w.listed[w.count[0]] = place
-    w.listed_at[place] = w.count[0]
-    w.count[0] += 1
+    w.listed[w.counts[0]] = place
+    w.listed_at[place] = w.counts[0]
+    w.counts[0] += 1
 
 
 @njit()
@@ -119,8 +119,8 @@ def evict(w: Working, place: int) -> None:  # pragma: no cover
     """Remove a member whose α are all 0 from the expansion; its place is freed by `free_places`."""
     w.member[place] = False
     w.bound[place] = 0.0
-    w.count[0] -= 1
-    last, at = w.listed[w.count[0]], w.listed_at[place]
+    w.counts[0] -= 1
+    last, at = w.listed[w.counts[0]], w.listed_at[place]
     w.listed[at] = last
     w.listed_at[last] = at
 
@@ -175,7 +175,7 @@ def _move(w: Working, seat: int, place: int) -> None:  # pragma: no cover
 @njit()
 def random_member(w: Working, number: float) -> int:  # pragma: no cover
     """Return the place of a random member, chosen by a number in [0, 1); there must be at least one member."""
-    return int(w.listed[int(number * w.count[0])])
+    return int(w.listed[int(number * w.counts[0])])
 
 
 @njit()

@@ -130,7 +130,7 @@ def block_extremes(g: Values, up: Flags, down: Flags, start: int, stop: int) -> 
 
 
 @njit()
-def find(g: Floats, allowed: Flags, start: int, stop: int, number: float) -> int:  # pragma: no cover
+def find(g: Floats, allowed: Flags, start: int, stop: int, number: float | np.floating[Any]) -> int:  # pragma: no cover
     """Find the first allowed place with this gradient, from `start` to `stop`; -1 if there is none."""
     for first in range(start, stop, 64):
         hits = 0

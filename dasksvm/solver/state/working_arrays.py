@@ -31,7 +31,7 @@ class Working(NamedTuple):
         Largest g among `up` and smallest g among `down` of each block.
     zeros, zero_at : ndarray of int64, shape (P, N)
         List of the places of members with α = 0, and the position of each place in that list (-1: not in it).
-    count : ndarray of int64, shape (P, 2)
+    counts : ndarray of int64, shape (P, 2)
         Number of members; number of members with α = 0.
     diagonal : ndarray of float64, shape (N,)
         K(x, x).
@@ -53,7 +53,7 @@ class Working(NamedTuple):
     bottom: Values
     zeros: Ints
     zero_at: Ints
-    count: Ints
+    counts: Ints
     diagonal: Values
     slot: Ints
     holders: Ints
@@ -98,7 +98,7 @@ def empty_working(problems: int, places: int) -> Working:
         bottom=np.full((problems, places // PAGE), np.inf),
         zeros=np.zeros((problems, places), np.int64),
         zero_at=np.full((problems, places), -1, np.int64),
-        count=np.zeros((problems, 2), np.int64),
+        counts=np.zeros((problems, 2), np.int64),
         diagonal=np.zeros(places),
         slot=np.zeros(places, np.int64),
         holders=np.zeros(places, np.int64),
@@ -130,7 +130,7 @@ def dual_objective(working: Working) -> NDArray[np.float64]:
 def set_alpha(w: Working, p: int, place: int, value: float) -> None:  # pragma: no cover
     """Write a coefficient, snapped to its box, and update the masks and the list of zeros."""
     write_alpha(
-        w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p], w.zeros[p], w.zero_at[p], w.count[p], place, value
+        w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p], w.zeros[p], w.zero_at[p], w.counts[p], place, value
     )
 
 
@@ -186,7 +186,7 @@ def take_place(w: PlaceArrays) -> int:  # pragma: no cover
 def insert(w: Working, p: int, place: int, sign: float, bound: float, gradient: float) -> None:  # pragma: no cover
     """Make a place a member of problem p with α = 0."""
     w.member[p, place] = True
-    w.count[p, 0] += 1
+    w.counts[p, 0] += 1
     w.sign[p, place] = sign
     w.lower[p, place] = min(0.0, bound * sign)
     w.upper[p, place] = max(0.0, bound * sign)
@@ -206,11 +206,11 @@ def evict(w: Working, p: int, place: int) -> None:  # pragma: no cover
     The extremes of its block are not updated: if the member may have been one of them, the caller computes them again. The
     place is freed by `free_places`.
     """
-    _leave_zeros(w.zeros[p], w.zero_at[p], w.count[p], place)
+    _leave_zeros(w.zeros[p], w.zero_at[p], w.counts[p], place)
     w.member[p, place] = False
     w.up[p, place] = False
     w.down[p, place] = False
-    w.count[p, 0] -= 1
+    w.counts[p, 0] -= 1
 
 
 @njit()
@@ -239,9 +239,9 @@ def find_needed_classes(w: Working, enough: int) -> Flags:  # pragma: no cover
     out = np.empty((len(w.member), 2), np.bool_)
     for p in range(len(w.member)):
         positive = 0
-        for z in range(w.count[p, 1]):
+        for z in range(w.counts[p, 1]):
             positive += w.sign[p, w.zeros[p, z]] > 0
-        out[p, 0] = w.count[p, 1] - positive < enough
+        out[p, 0] = w.counts[p, 1] - positive < enough
         out[p, 1] = positive < enough
     return out
 

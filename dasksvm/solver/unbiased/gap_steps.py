@@ -28,7 +28,7 @@ from dasksvm.solver.state.batch import (
     Batch,
     row_available,
 )
-from dasksvm.solver.state.direction_search import LEAST_CURVATURE, find_steepest, shift_gap, snapped, steepest
+from dasksvm.solver.state.direction_search import LEAST_CURVATURE, Int, find_steepest, shift_gap, snapped, steepest
 from dasksvm.solver.state.row_cache import PAGE, RowCache
 from dasksvm.solver.state.working_arrays import Working, evict, insert, set_alpha, write_alpha
 
@@ -119,7 +119,7 @@ def process_batch(
         progress[STAGE] = NEW
         progress[CANDIDATE] += 1
         progress[SEEN] += 1
-        if w.count[p, 0] - w.count[p, 1] >= max_support:
+        if w.counts[p, 0] - w.counts[p, 1] >= max_support:
             return FULL
     return DONE
 
@@ -169,7 +169,7 @@ def target(w: Working, batch: Batch, rules: GapRules, p: int) -> float:  # pragm
         h = (upper[a] - lower[a]) * sign[a] * g[a] if alpha[a] != 0.0 else 0.0
         total += h
         squares += h * h
-    count = max(w.count[p, 0] - w.count[p, 1], 1)
+    count = max(w.counts[p, 0] - w.counts[p, 1], 1)
     return float(max(rules.C, np.sqrt(max(squares - total * total / count, 0.0))))
 
 
@@ -181,9 +181,9 @@ def band(w: Working, rules: GapRules, p: int) -> tuple[float, float]:  # pragma:
     same holds or the example is skipped.
     """
     worst = np.inf
-    if w.count[p, 1] >= rules.allowance:
+    if w.counts[p, 1] >= rules.allowance:
         worst = 0.0
-        for z in range(w.count[p, 1]):
+        for z in range(w.counts[p, 1]):
             worst = max(worst, abs(w.g[p, w.zeros[p, z]]))
     high = 1.0 - rules.ramp if _uses_ramp(w, rules, p) else np.inf
     return (0.0, high) if rules.ignore else (worst, max(high, worst))
@@ -200,7 +200,7 @@ def bands(w: Working, rules: GapRules) -> Values:  # pragma: no cover
 
 @njit()
 def _uses_ramp(w: Working, rules: GapRules, p: int) -> bool:  # pragma: no cover
-    return bool(w.count[p, 0] - w.count[p, 1] > rules.warmup)
+    return bool(w.counts[p, 0] - w.counts[p, 1] > rules.warmup)
 
 
 @njit()
@@ -260,7 +260,7 @@ def _reprocess(
     compared with a step.
     """
     g, alpha, lower, upper, up, down = w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p]
-    zeros, zero_at, count, diagonal, progress = w.zeros[p], w.zero_at[p], w.count[p], w.diagonal, batch.progress[p]
+    zeros, zero_at, count, diagonal, progress = w.zeros[p], w.zero_at[p], w.counts[p], w.diagonal, batch.progress[p]
     rise, fall, best = room
     pages, table, cached, touched = cache.pages, cache.table, cache.cached, cache.touched
     rows, columns, mutual, base = batch.rows, batch.columns, batch.mutual, batch.base
@@ -291,7 +291,7 @@ def _reprocess(
 
 @njit(inline=True)
 def free_step(
-    g: Values, alpha: Values, lower: Values, upper: Values, diagonal: Values, i: int
+    g: Values, alpha: Values, lower: Values, upper: Values, diagonal: Values, i: Int
 ) -> float:  # pragma: no cover
     """Compute the step in a coefficient to the optimum or to the edge of its box, including the snapping of `write_alpha`."""
     free = alpha[i] + g[i] / max(diagonal[i], LEAST_CURVATURE)
@@ -335,9 +335,9 @@ def _clean(w: Working, allowance: int, p: int, status: Values, room: Room) -> No
     """Run CLEAN: evict the members with α = 0 and the largest |g| until `allowance` of them are left (paper 2, section 4)."""
     zeros, g = w.zeros[p], w.g[p]
     rise, fall, best = room
-    while w.count[p, 1] > allowance:
+    while w.counts[p, 1] > allowance:
         worst = zeros[0]
-        for z in range(1, w.count[p, 1]):
+        for z in range(1, w.counts[p, 1]):
             worst = zeros[z] if abs(g[zeros[z]]) > abs(g[worst]) else worst
         status[GAP] -= gap_of(w, p, worst)
         evict(w, p, worst)

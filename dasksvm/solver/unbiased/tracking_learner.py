@@ -123,7 +123,7 @@ class TrackingExpansion(Expansion):
         seated = self._batch_numbers[self.place_of[self._batch_numbers] >= base]
         self.place_of[seated] = moved[self.place_of[seated] - base]
         away = self.tracking.places
-        for p, entries in enumerate(self.tracking.count):
+        for p, entries in enumerate(self.tracking.counts):
             some = away[p, :entries]
             some[some >= base] = moved[some[some >= base] - base]
         return seats, places
@@ -194,7 +194,7 @@ class TrackingLearner(UnbiasedLearner):
             more = {"mean_gap": np.nan_to_num(status[:, SUM] / status[:, COUNT])}
         sizes = (w.upper - w.lower)[:, : s.places]
         C = sizes.max(axis=1, initial=0.0)
-        alike = np.all(w.count[:, 0] == s.arrived[1]) and np.all((sizes == C[:, None]) | (sizes == 0.0))
+        alike = np.all(w.counts[:, 0] == s.arrived[1]) and np.all((sizes == C[:, None]) | (sizes == 0.0))
         if self.settings.kernel.formula.unit_diagonal and not self.settings.rules.support and s.arrived[1] and alike:
             more["bound"] = tracking_steps.tracking_bound(
                 found.dual - status[:, GAINED], status[:, COUNT] * self.settings.rules.steps, C

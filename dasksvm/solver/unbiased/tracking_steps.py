@@ -73,14 +73,14 @@ class TrackingState(NamedTuple):
     status : ndarray of float64, shape (P, FIELDS)
     places, amounts : ndarray of int64 and float64, shape (P, K)
         The places whose average differs from α, and the differences.
-    count : ndarray of int64, shape (P,)
+    counts : ndarray of int64, shape (P,)
         Number of entries in `places` and `amounts`.
     """
 
     status: Values
     places: Ints
     amounts: Values
-    count: Ints
+    counts: Ints
 
 
 def empty_tracking_state(problems: int, steps: int) -> TrackingState:
@@ -89,7 +89,7 @@ def empty_tracking_state(problems: int, steps: int) -> TrackingState:
         status=np.zeros((problems, FIELDS)),
         places=np.zeros((problems, steps), np.int64),
         amounts=np.zeros((problems, steps)),
-        count=np.zeros(problems, np.int64),
+        counts=np.zeros(problems, np.int64),
     )
 
 
@@ -137,7 +137,7 @@ def process_batch(
         status[GAP], status[BOXES] = gap(w, p), boxes(w, p)
     while progress[CANDIDATE] < len(batch.row_of):
         if progress[STAGE] == NEW:
-            tracking.count[p] = 0
+            tracking.counts[p] = 0
             if rules.support:
                 _evict_zeros(w, p, status, room)
             progress[PLACE] = _admit(w, batch, rules, p, progress[CANDIDATE], status, room)
@@ -150,7 +150,7 @@ def process_batch(
         progress[STAGE] = NEW
         progress[CANDIDATE] += 1
         progress[SEEN] += 1
-        if w.count[p, 0] - w.count[p, 1] >= max_support:
+        if w.counts[p, 0] - w.counts[p, 1] >= max_support:
             return FULL
     return DONE
 
@@ -175,7 +175,7 @@ def normalised_gap(w: Working, p: int) -> float:  # pragma: no cover
 @njit()
 def _evict_zeros(w: Working, p: int, status: Values, room: Room) -> None:  # pragma: no cover
     """Evict the members whose α has become 0 since the previous example."""
-    while w.count[p, 1] > 0:
+    while w.counts[p, 1] > 0:
         place = w.zeros[p, 0]
         status[GAP] -= gap_of(w, p, place)
         status[BOXES] -= w.upper[p, place] - w.lower[p, place]
@@ -227,11 +227,11 @@ def _make_random_steps(
     g, alpha, lower, upper, up, down = w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p]
     rise, fall, best = room
     diagonal, member = w.diagonal, w.member[p]
-    zeros, zero_at, count = w.zeros[p], w.zero_at[p], w.count[p]
+    zeros, zero_at, count = w.zeros[p], w.zero_at[p], w.counts[p]
     pages, table, cached, touched = cache.pages, cache.table, cache.cached, cache.touched
     rows, columns, mutual, base = batch.rows, batch.columns, batch.mutual, batch.base
     status, progress, support, average = tracking.status[p], batch.progress[p], rules.support, rules.average
-    places, amounts, entries = tracking.places[p], tracking.amounts[p], tracking.count
+    places, amounts, entries = tracking.places[p], tracking.amounts[p], tracking.counts
     new, c, steps = progress[PLACE], progress[CANDIDATE], picked.shape[1]
     for k in range(progress[REPEAT], steps):
         i = new if k < 0 else picked[c, k]
@@ -279,7 +279,7 @@ def movable_picks(w: Working, support: bool, picked: Ints, base: int) -> Ints:  
 def average_alpha(w: Working, tracking: TrackingState, p: int, places: int) -> NDArray[np.float64]:
     """Return ᾱ of the first `places` places of a problem. It is in its box up to rounding, so clipping does not change it."""
     alpha: NDArray[np.float64] = w.alpha[p, :places].copy()
-    count = tracking.count[p]
+    count = tracking.counts[p]
     np.subtract.at(alpha, tracking.places[p, :count], tracking.amounts[p, :count])
     return np.clip(alpha, w.lower[p, :places], w.upper[p, :places])
 
