@@ -201,8 +201,8 @@ def test_every_state_satisfies_the_invariants(name, seed, C, cache, epochs):
         s.check(1e-8)
         w = s.working
         live = np.flatnonzero(w.member[0, : s.places])
-        assert np.array_equal(s.place[s.number[s.example[live]]], live)
-        assert np.count_nonzero(s.place >= 0) == len(live)
+        assert np.array_equal(s.place_of[s.number_of[s.example[live]]], live)
+        assert np.count_nonzero(s.place_of >= 0) == len(live)
         assert len(live) == learner.seen or name == "support" or epochs == 2
         assert name != "support" or w.counts[0, 1] <= RULES[name].steps
         duals.append(float(progress.dual[0]))
