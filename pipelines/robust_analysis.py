@@ -32,21 +32,21 @@ def regions(model: Any, task: Task) -> dict[str, int]:
         `left_cleaned` and `right_cleaned`, those of them that are no members at the end.
     """
     met: NDArray[np.float64] = np.full(len(task.y), np.nan)
-    judge = BandExpansion.judge
+    original = BandExpansion.violations_and_state
 
     def watched(
         self: BandExpansion, result: CandidateBatch, at: Ints, found: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         met[result.examples[at]] = (result.sign[:, at] * found)[0]
-        return judge(self, result, at, found)
+        return original(self, result, at, found)
 
     sizes = learner.LEAST_BATCH, learner.LARGEST_BATCH
-    BandExpansion.judge, learner.LEAST_BATCH, learner.LARGEST_BATCH = watched, BATCH, BATCH  # type: ignore[method-assign]
+    BandExpansion.violations_and_state, learner.LEAST_BATCH, learner.LARGEST_BATCH = watched, BATCH, BATCH  # type: ignore[method-assign]
     try:
         with dask.config.set({"dasksvm.filter": False}):
             model.fit(task.X, task.y)
     finally:
-        BandExpansion.judge = judge  # type: ignore[method-assign]
+        BandExpansion.violations_and_state = original  # type: ignore[method-assign]
         learner.LEAST_BATCH, learner.LARGEST_BATCH = sizes
     members = np.zeros(len(task.y), np.bool_)
     members[model._running[0].expansion.examples()] = True

@@ -218,10 +218,10 @@ def test_autoactive_sampling_goes_on_until_five_are_near(each):
     X *= 3
     learner = taught(X, X, y, 100, selection="autoactive", candidates=30, estimator=solver(C=100))
     sampled = []
-    settle = learner._pools.settle
-    learner._pools.settle = lambda drawn, chosen, count: (
+    put_back = learner._pools.put_back
+    learner._pools.put_back = lambda drawn, chosen, count: (
         sampled.append(count / len(chosen)),
-        settle(drawn, chosen, count),
+        put_back(drawn, chosen, count),
     )
     share = np.mean(distances(learner, X) < near_boundary(learner._view())[0])
     for _ in range(40 // each):

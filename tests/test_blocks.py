@@ -40,7 +40,7 @@ def test_scikit_learn_compatible(estimator, check):
 def small(monkeypatch):
     """Make passes over the data and blocks so small that small problems need many of them."""
     monkeypatch.setattr(block_learner, "FIRST", 60)
-    monkeypatch.setattr(block_learner, "LOOK", 128)
+    monkeypatch.setattr(block_learner, "CHECK_ROWS", 128)
 
 
 def learner_for(rows, kernel=KERNEL, *, seed=0, tau=1e-3, cache_bytes=100 << 20, start=None, **rules):
@@ -109,7 +109,7 @@ def test_examples_far_from_the_margin_are_not_scored_again(monkeypatch):
     rows = Rows(*blobs(2000, seed=3, shift=1.0), np.full(2000, 10.0))
     lazy = run(learner_for(rows, kernel), rows)
     assert violation(gram(rows, kernel), rows, coefficients(lazy, 2000)) <= 1e-3 * (1 + 1e-6)
-    monkeypatch.setattr(block_learner.BlockLearner, "_doubtful", lambda self: self._outside().all(axis=0))
+    monkeypatch.setattr(block_learner.BlockLearner, "_examples_to_check", lambda self: self._outside().all(axis=0))
     eager = run(learner_for(rows, kernel), rows)
     assert lazy.progress().dual == pytest.approx(eager.progress().dual, rel=1e-6)
     assert lazy.progress().evaluations < 0.7 * eager.progress().evaluations

@@ -77,7 +77,7 @@ def test_several_classes_give_the_local_model(tmp_path, alone, shape):
             assert len(given) == 2 or digest(model) == digest(expected)
         assert np.array_equal(model.predict(data).compute(), expected.predict(data.as_dask()[0].compute()))
     # In whatever order of axes its arrays came, of two classes, as in `alone`, or of more: a precision is compiled once.
-    compiled = [of.args[2].types for of in steps.run.nopython_signatures]
+    compiled = [of.args[2].types for of in steps.process_batch.nopython_signatures]
     assert len(compiled) == len({rows.dtype for rows, *_ in compiled}) > 0
 
 

@@ -208,7 +208,7 @@ def test_only_the_members_next_to_the_margin_are_kept():
     rows = Rows(X, y, np.full(600, 1.0))
     kept = run(learner_for(rows, VARIANTS["g"]._replace(allowance=10)), rows)
     w, everything = kept.expansion.working, run(learner_for(rows, VARIANTS["full"]), rows)
-    assert w.count[0, 1] <= 10
+    assert w.counts[0, 1] <= 10
     assert len(everything.expansion.examples()) == 600
     assert everything.progress().evaluations > 1.5 * kept.progress().evaluations
 

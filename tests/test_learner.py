@@ -250,13 +250,16 @@ def test_snapshot_while_members_are_left_out():
 
 
 def test_finishing_is_stuck_without_gain_or_smaller_violation():
-    stall = finishing.Stall()
-    assert not any(stall.stuck(False, 1.0 / (1 + n)) for n in range(200))
+    stall = finishing.StallDetector()
+    assert not any(stall.record_round(False, 1.0 / (1 + n)) for n in range(200))
     # A gain may be smaller than the last bit of the dual.
-    assert not any(stall.stuck(True, 1.0) for _ in range(200))
-    again = finishing.Stall()
+    assert not any(stall.record_round(True, 1.0) for _ in range(200))
+    again = finishing.StallDetector()
     again.restore(stall.state())
-    assert [again.stuck(False, 1.0) for _ in range(finishing.STALLED + 1)] == [*[False] * finishing.STALLED, True]
+    assert [again.record_round(False, 1.0) for _ in range(finishing.STALLED + 1)] == [
+        *[False] * finishing.STALLED,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("learner", LEARNERS.values())
@@ -269,7 +272,7 @@ def test_a_learner_inherits_from_one_learner_and_implements_what_it_inherits(lea
 
 
 def test_a_state_without_a_field_that_cannot_be_none_is_refused():
-    stall = finishing.Stall()
+    stall = finishing.StallDetector()
     state = stall.state()
     del state["rounds"]
     with pytest.raises(KeyError, match="the state has no 'rounds'"):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dasksvm.solver import generator
 from dasksvm.solver.multiclass import schedule, steps
 from dasksvm.solver.multiclass.block import solve_block
-from dasksvm.solver.multiclass.gains import First, best_extreme
+from dasksvm.solver.multiclass.gains import FirstVariable, best_extreme
 from dasksvm.solver.multiclass.moves import load_of
 from dasksvm.solver.multiclass.pairs import gain, increase, solve_box, solve_one, solve_simplex
 from dasksvm.solver.multiclass.scan import violation
@@ -32,13 +32,13 @@ from dasksvm.solver.multiclass.working_arrays import (
     dual_objective,
     empty_working,
     evict,
+    free_places,
     insert,
     random_member,
-    vacate,
     widened,
 )
 from dasksvm.solver.state.batch import FIELDS, Batch
-from dasksvm.solver.state.row_cache import PAGE, empty_cache, enter_rows, write_rows
+from dasksvm.solver.state.row_cache import PAGE, allocate_rows, empty_cache, write_rows
 from dasksvm.solver.state.working_arrays import live_places, take_place
 from tests.helpers import kernel_matrix
 
@@ -157,7 +157,7 @@ class Online:
         self.place = np.array([take_place(self.w) for _ in range(problem.n)])
         rows = np.full((problem.n, PAGE - 11 + problem.n), np.nan)
         rows[:, self.place] = problem.kernel
-        enter_rows(self.cache, self.place, rows.shape[1])
+        allocate_rows(self.cache, self.place, rows.shape[1])
         write_rows(self.cache, self.place, rows)
         self.random = generator.seeded(7)
         self.last = 0.0
@@ -231,7 +231,7 @@ class Online:
         found = (w.score - w.mean)[:, self.place][:, members]
         assert np.allclose(found, problem.margins(alpha)[:, members], atol=1e-10)
         assert dual_objective(w, problem.kind) == pytest.approx(problem.dual(alpha), abs=1e-9)
-        assert set(w.listed[: w.count[0]]) == set(np.flatnonzero(w.member))
+        assert set(w.listed[: w.counts[0]]) == set(np.flatnonzero(w.member))
 
 
 @every_machine
@@ -451,7 +451,7 @@ def test_the_best_extreme_has_the_largest_gain_of_algorithm_4(name: str) -> None
             if gradient[a] != 0.0 and (a, c) != (i, p):
                 pair = coupling(kind, y, p, z, c) * kernel[i, a], coupling(kind, z, c, z, c) * diagonal[a]
                 gains[a] = 2 * (gain(0.7, gradient[a], q_ii, *pair) - gain(0.7, 0.0, q_ii, 0.0, 0.0))
-        first, out = First(p, y, 0.7, q_ii), np.empty(n, np.float32)
+        first, out = FirstVariable(p, y, 0.7, q_ii), np.empty(n, np.float32)
         best, lane, q = best_extreme(kind, first, i, gradient, classes, label, kernel[i], diagonal, out)
         assert best == pytest.approx(gains.max(), rel=1e-4)
         assert (lane, q) == (gains.argmax(), classes[gains.argmax()])
@@ -487,7 +487,7 @@ def test_places_are_freed_and_reused() -> None:
     online = Online(Problem(KINDS["llw"]), enter=3)
     online.step(steps.TWO_NEWS, steps.S2DO_ALL, int(online.place[0]))
     evict(online.w, online.place[1])
-    assert list(vacate(online.w)) == [online.place[1]]
+    assert list(free_places(online.w)) == [online.place[1]]
     assert list(live_places(online.w)) == [online.place[0], online.place[2]]
     assert take_place(online.w) == online.place[1]
     assert {random_member(online.w, x) for x in (0.0, 0.49, 0.51, 0.999)} == {online.place[0], online.place[2]}
@@ -612,7 +612,7 @@ def test_random_numbers_are_those_of_splitmix64() -> None:
 @pytest.mark.parametrize("strategy", range(3))
 def test_the_cost_of_a_choice_is_the_number_of_values_read(strategy: int) -> None:
     online = Online(Problem(KINDS["ww"]))
-    places = int(online.w.count[0])
+    places = int(online.w.counts[0])
     for kind, searched in itertools.product((steps.TWO_NEWS, steps.TWO_OLD), (False, True)):
         every = kind == steps.TWO_OLD and strategy == steps.S2DO_ALL
         expected = (D * places if every else D) + D * places * searched

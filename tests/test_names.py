@@ -103,7 +103,7 @@ def test_jitted_dispatches_refuse_numbers_of_nobody():
     now = pair_state.PairChoice(len(pair_state.SELECTION_NUMBERS), False, 2, 1e-3)
     with pytest.raises(ValueError, match="unknown working set selection"):
         _by_maximum_gain.py_func(None, now)
-    w = type("Members", (), {"count": np.ones(1, np.int64)})
+    w = type("Members", (), {"counts": np.ones(1, np.int64)})
     with pytest.raises(ValueError, match="unknown strategy"):
         steps.first_variable.py_func(w, None, None, steps.TWO_OLD, 3, -1, 0.0)
     with pytest.raises(ValueError, match="unknown kind of step"):
@@ -203,7 +203,7 @@ def plan(criterion):
         alpha=np.array([[1.0, -1.0]]),
         top=np.ones(1),
         bottom=-np.ones(1),
-        wants=np.ones((1, 2), np.bool_),
+        needed_classes=np.ones((1, 2), np.bool_),
         slack=np.full(1, np.inf),
         tau=1e-3,
     )
@@ -223,7 +223,7 @@ def test_a_criterion_chooses_by_its_own_measure(monkeypatch):
         with pytest.raises(ValueError, match=f"selection criterion '{criterion}'"):
             chosen(criterion)
     with pytest.raises(ValueError, match=f"selection criterion '{NEW}'"):
-        _ = Selection(NEW).most
+        _ = Selection(NEW).largest_pool
     monkeypatch.setitem(CRITERIA, "farthest", Criterion(_farthest, labels=False, adaptive=False))
     assert chosen("farthest") == [1]
 
@@ -255,8 +255,8 @@ def test_a_criterion_is_one_object_and_one_registration(monkeypatch):
     monkeypatch.setitem(CRITERIA, "farthest", Criterion(_farthest, labels=False, adaptive=False))
     near, far = (LaSVC(selection=name, **options).fit(X, y) for name in ("active", "farthest"))
     assert far.history_[-1]["seen"] == near.history_[-1]["seen"]
-    judge = LaSVC(random_state=0).fit(X, y)
-    distance = {model: np.abs(judge.decision_function(X[model.support_])).mean() for model in (near, far)}
+    reference = LaSVC(random_state=0).fit(X, y)
+    distance = {model: np.abs(reference.decision_function(X[model.support_])).mean() for model in (near, far)}
     assert distance[far] > distance[near]
 
 
@@ -264,11 +264,11 @@ def test_a_criterion_is_one_object_and_one_registration(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "table", [KERNELS, CRITERIA, FILE_FORMATS, SCALES, MODEL_FORMATS], ids=lambda table: table.what
+    "table", [KERNELS, CRITERIA, FILE_FORMATS, SCALES, MODEL_FORMATS], ids=lambda table: table.kind
 )
 def test_every_registered_name_has_an_object(table):
     assert len(dict(table)) == len(table) > 1
-    with pytest.raises(ValueError, match=f"unknown {table.what} '{NEW}': it must be one of {', '.join(table)}"):
+    with pytest.raises(ValueError, match=f"unknown {table.kind} '{NEW}': it must be one of {', '.join(table)}"):
         table.find(NEW)
 
 
@@ -322,7 +322,7 @@ def test_blocks_turn_only_from_the_phases_that_they_know():
     for phase in ("idle", "seeding", "done", NEW):
         learner.phase = phase
         with pytest.raises(ValueError, match=f"in the phase '{phase}'"):
-            learner._turn()
+            learner._begin_next_phase()
 
 
 # Pipelines

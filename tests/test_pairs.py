@@ -14,8 +14,8 @@ from sklearn.svm import SVC
 
 from dasksvm import SMOSVC, LaSVC
 from dasksvm.solver.decomposition import pair_solver
-from dasksvm.solver.decomposition.block_pairs import solve_square
-from dasksvm.solver.decomposition.pair_state import AT_REST
+from dasksvm.solver.decomposition.block_pairs import solve_by_pairs
+from dasksvm.solver.decomposition.pair_state import CONVERGED
 from dasksvm.solver.decomposition.rules import CORNER, SELECTIONS, PairRules
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learners import make_learner
@@ -114,7 +114,7 @@ def test_maximum_gain_alone_gets_stuck_as_in_theorem_7(shrinking):
         assert learner.progress().dual[0] == pytest.approx(best, abs=1e-9)
     assert best > stuck.progress().dual[0] + 1e-3
     by_gain = solved(FEATURES, SIGNS, 0.1, "mg", seed=seed, stop="gain", **options)
-    assert by_gain.finishing[0].code == AT_REST
+    assert by_gain.finishing[0].stop_reason == CONVERGED
     assert by_gain.progress().delta[0] > 0.1
     assert not by_gain.converged
     assert by_gain.violation[0] == pytest.approx(by_gain.progress().delta[0] / 2)
@@ -208,7 +208,7 @@ def test_steps_are_those_of_the_paper(selection, rows_searched, stop, monkeypatc
             by_gain = stop == "gain" and searched is not None
             if alpha is None:
                 ended = now.most_gain(searched)[0] < tau * (1 + 1e-9) if by_gain else now.top - now.bottom <= tau
-                assert ended == (learner.finishing[0].code == AT_REST)
+                assert ended == (learner.finishing[0].stop_reason == CONVERGED)
                 assert learner.converged == ((now.top - now.bottom) / 2 <= tau)
                 break
             assert by_gain or pair is None or now.top - now.bottom > tau
@@ -264,7 +264,7 @@ def most_groups_left_out(learner, rows):
     groups = []
 
     def watch(progress, seconds):
-        groups.extend(len(now.left) for now in learner.finishing)
+        groups.extend(len(now.alpha_before) for now in learner.finishing)
         return False
 
     run(learner, rows, watch=watch)
@@ -278,7 +278,7 @@ def test_members_left_out_by_shrinking_get_exact_gradients_again(monkeypatch):
     learner = learner_for(rows, tau=1e-5, cache_bytes=1 << 20)
     assert most_groups_left_out(learner, rows) > 2
     now = learner.finishing[0]
-    assert now.whole_again
+    assert now.unshrunk
     np.testing.assert_allclose(now.g, learner.expansion.exact_gradients(0, now.alpha), atol=1e-10)
     whole = run(learner_for(rows, tau=1e-5, shrinking=False, cache_bytes=1 << 20), rows)
     assert now.dual == pytest.approx(whole.progress().dual[0], rel=1e-9)
@@ -476,15 +476,15 @@ def test_solving_a_square_of_kernel_values(selection, dtype):
         K = matrix(RBF, X).astype(dtype)
         lower, upper = np.minimum(0, 1.5 * y), np.maximum(0, 1.5 * y)
         alpha, g = np.zeros(count), y.astype(np.float64)
-        steps = solve_square(K, alpha, g, lower, upper, 1e-4, 50_000, SELECTIONS.index(selection), False)
+        steps = solve_by_pairs(K, alpha, g, lower, upper, 1e-4, 50_000, SELECTIONS.index(selection), False)
         np.testing.assert_allclose(g, y - K @ alpha, atol=1e-4 if dtype == np.float32 else 1e-10)
         best = np.zeros(count), y.astype(np.float64)
-        solve_square(K, *best, lower, upper, 1e-8, 500_000, SELECTIONS.index("mvp"), False)
+        solve_by_pairs(K, *best, lower, upper, 1e-8, 500_000, SELECTIONS.index("mvp"), False)
         assert abs(alpha.sum()) < 1e-9
         assert dual_of(K, y, alpha) == pytest.approx(dual_of(K, y, best[0]), rel=1e-6)
         assert 0 < steps < 50_000
         few = np.zeros(count), y.astype(np.float64)
-        assert solve_square(K, *few, lower, upper, 1e-4, 5, SELECTIONS.index(selection), True) == 5
+        assert solve_by_pairs(K, *few, lower, upper, 1e-4, 5, SELECTIONS.index(selection), True) == 5
 
 
 def test_maximum_gain_gets_stuck_in_a_square_too():
@@ -495,7 +495,7 @@ def test_maximum_gain_gets_stuck_in_a_square_too():
         # The start is one step before the paper's point, so that the previous pair is {1, 3}.
         alpha = np.array([-0.05, 0.0, 0.05, 0.0])
         g = SIGNS - K @ alpha
-        solve_square(K, alpha, g, lower, upper, 1e-9, 100, SELECTIONS.index(selection), False)
+        solve_by_pairs(K, alpha, g, lower, upper, 1e-9, 100, SELECTIONS.index(selection), False)
         found[selection] = dual_of(K, SIGNS, alpha)
     assert found["hmg"] == pytest.approx(exact_dual(K, SIGNS, np.full(4, 0.1)), abs=1e-9)
     assert found["mg"] <= found["hmg"]

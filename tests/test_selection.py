@@ -91,12 +91,12 @@ def test_batches_keep_the_lookahead_in_flight_and_never_draw_an_example_twice():
     while waiting and learner.phase in ("seeding", "online"):
         drawn = [plan.rows for plan in waiting if plan.choice is not None]
         together = np.concatenate([np.zeros(0, np.int64), *drawn])
-        assert len(np.unique(together)) == len(together) == np.count_nonzero(learner.pools.mark == DRAWN)
+        assert len(np.unique(together)) == len(together) == np.count_nonzero(learner.pools.status == DRAWN)
         if learner.phase == "online" and learner.pools.free:
             assert len(waiting) == learner.settings.lookahead
         learner.take(execute(waiting.pop(0), learner, rows))
         waiting += learner.plans()
-    assert np.all(learner.pools.mark == 2)
+    assert np.all(learner.pools.status == 2)
 
 
 @hypothesis.given(st.lists(st.booleans(), max_size=60), st.integers(1, 12), st.integers(1, 5), st.integers(1, 8))
@@ -127,23 +127,23 @@ def test_pools_contain_the_unprocessed_examples(count, sizes, seed):
         if not len(rows):
             break
         chosen = rng.choice(rows, 1)
-        pools.settle(rows, chosen, len(rows))
+        pools.put_back(rows, chosen, len(rows))
         left -= set(chosen.tolist())
-        assert pools.free == len(left) == np.count_nonzero(pools.mark == FREE)
+        assert pools.free == len(left) == np.count_nonzero(pools.status == FREE)
 
 
 def test_batches_follow_the_drift_up_to_a_limit():
     pools = Pools(RandomOrder((1000,), 0), Selection("active", 10))
     for _ in range(10):
-        pools.pace(np.full(4, 0.01), 10**9, 1e12, 1)
+        pools.adapt_batch_size(np.full(4, 0.01), 10**9, 1e12, 1)
     assert pools.groups == MOST_GROUPS
     for _ in range(10):
-        pools.pace(np.array([-9.0, 9.0, 9.0]), 10**9, 1e12, 1)
+        pools.adapt_batch_size(np.array([-9.0, 9.0, 9.0]), 10**9, 1e12, 1)
     assert pools.groups == 1
     for _ in range(10):
-        pools.pace(np.full(4, 0.01), 200, 1e12, 2)
+        pools.adapt_batch_size(np.full(4, 0.01), 200, 1e12, 2)
     assert pools.groups == 20
-    pools.pace(np.full(4, 0.01), 200, 210.0, 2)
+    pools.adapt_batch_size(np.full(4, 0.01), 200, 210.0, 2)
     assert pools.groups == 7
 
 

@@ -139,7 +139,7 @@ def test_iterations_equal_the_paper_step_by_step(name, average, lookahead, drop,
     progress = learner.progress()
     assert progress.delta[0] == pytest.approx(literal.gaps[-1], abs=1e-8)
     assert progress.more["mean_gap"][0] == pytest.approx(np.mean(literal.gaps), abs=1e-8)
-    assert learner.expansion.tracks.now[0, 4] == pytest.approx(literal.gained, abs=1e-8)
+    assert learner.expansion.tracking.status[0, 4] == pytest.approx(literal.gained, abs=1e-8)
     assert np.any(literal.mean != literal.alpha)
     assert "bound" not in progress.more
     learner.expansion.check(1e-8)
@@ -201,15 +201,15 @@ def test_every_state_satisfies_the_invariants(name, seed, C, cache, epochs):
         s.check(1e-8)
         w = s.working
         live = np.flatnonzero(w.member[0, : s.places])
-        assert np.array_equal(s.place[s.number[s.example[live]]], live)
-        assert np.count_nonzero(s.place >= 0) == len(live)
+        assert np.array_equal(s.place_of[s.number_of[s.example[live]]], live)
+        assert np.count_nonzero(s.place_of >= 0) == len(live)
         assert len(live) == learner.seen or name == "support" or epochs == 2
-        assert name != "support" or w.count[0, 1] <= RULES[name].steps
+        assert name != "support" or w.counts[0, 1] <= RULES[name].steps
         duals.append(float(progress.dual[0]))
         return False
 
     run(learner, rows, watch=watch)
-    assert list(s.came) == [250 * epochs, 250]
+    assert list(s.arrived) == [250 * epochs, 250]
     assert np.all(np.diff(duals) >= -1e-9 * np.abs(duals[-1]))
 
 
@@ -341,7 +341,7 @@ def test_budgets_choices_and_refusals():
             chosen = run(learner_for(rows, RULES[name], selection=how, max_examples=150), rows)
             chosen.expansion.check(1e-8)
             assert chosen.seen == 150
-            assert chosen.asked < 150
+            assert chosen.next_sequence < 150
     with pytest.raises(ValueError, match="process=True"):
         solver(process=False).fit(X, y)
     with pytest.raises(ValueError, match="'online' only"):

@@ -234,7 +234,7 @@ class MulticlassSVC(OnlineClassifier):
         if larank and self.machine != "cs":
             raise ValueError(f"solver 'larank' is for machine 'cs' only. Got {self.machine!r} instead.")
         steps = 4 if self.old_new else 3
-        rules = online.Rules(
+        rules = online.MachineRules(
             tau=self._tolerance / 2 if epochs == CONVERGED else self._tolerance,
             steps=1 if batch else steps,
             strategy=look_up(WORKING_SETS, "working_set", self.working_set),

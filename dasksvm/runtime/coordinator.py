@@ -38,7 +38,7 @@ from dasksvm.training.timings import Timings
 TASK_WORK = 3e9
 # The batches of a message are freed together, so large batches should not share one.
 TASK_BYTES = 32 << 20
-# Cost of a kernel value in addition to its inner product, in multiply-adds.
+# Cost of a kernel value in multiply-adds, in addition to the cost per feature that its formula declares.
 VALUE_WORK = 30
 PROFILED = (
     "the workers run Dask's statistical profiler, which on Python 3.11 can crash a worker that runs compiled code: start them "
@@ -290,7 +290,8 @@ class Coordinator:
         lookahead = self.learner.settings.lookahead
         if len(group) < max(lookahead // (2 * self._dispatch.slots()), 1):
             return False
-        return sum(values) * (width + VALUE_WORK) >= TASK_WORK or len(group) >= lookahead // 2
+        value_work = self.learner.settings.kernel.formula.cost * width + VALUE_WORK
+        return sum(values) * value_work >= TASK_WORK or len(group) >= lookahead // 2
 
     # Called at any time, by workers and others
 
@@ -357,4 +358,4 @@ def _bytes(group: list[ScorePlan]) -> int:
     """Return the size in bytes of the kernel rows of some plans."""
     members = group[0].view.members
     size = 4 if members is None else members.dtype.itemsize
-    return size * sum(plan.wanted * len(plan.view.order) for plan in group)
+    return size * sum(plan.most_results * len(plan.view.order) for plan in group)

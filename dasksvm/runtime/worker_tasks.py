@@ -39,7 +39,7 @@ def score_batches(post: Post, sequences: tuple[int, ...], blocks: dict[int, Any]
         read = perf_counter()
         with one_thread():
             kernel = replica.introduction.kernel
-            batches.append(execute(plan, kernel, features, targets, replica.workspaces.mine()))
+            batches.append(execute(plan, kernel, features, targets, replica.workspaces.of_calling_thread()))
         reading += read - before
         tiling += perf_counter() - read
     return Scored(get_worker().address, batches, pulling, reading, tiling)

@@ -1,8 +1,7 @@
 """The solvers: NumPy and numba only. No Dask, no scikit-learn, no files, no clock.
 
-A learner owns the state of a run. It returns plans, which say what is to be computed, and applies the results in order; who
-computes them, and where, is up to the executor (`training/` in one process, `runtime/` on a cluster). Plans and results are
-defined in `messages`.
+A learner owns the state of a run. It returns plans, which describe computations, and applies their results in order. An executor
+carries out the plans (`training/` in one process, `runtime/` on a cluster). Plans and results are defined in `messages`.
 
 "Paper n" in this package is one of the following; section, algorithm and equation numbers are the paper's own.
 

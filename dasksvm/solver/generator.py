@@ -1,10 +1,8 @@
 """The random number generator of the solvers: splitmix64, whose state is an array that a snapshot can hold.
 
-NumPy's generators are not used because jitted code draws from a stream, and because a stream must give the same numbers with
-every version of NumPy. `unbiased`, `decomposition` and `multiclass` use it.
+NumPy's generators are not used, because jitted code draws from a stream and a stream must give the same numbers with every
+version of NumPy.
 """
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +18,7 @@ def seeded(seed: int) -> NDArray[np.uint64]:
 
 
 @njit()
-def draw(random: Any) -> float:  # pragma: no cover
+def draw(random: NDArray[np.uint64]) -> float:  # pragma: no cover
     """Draw a number in [0, 1) from a stream. The state is a counter; the number is a hash of it."""
     random[0] += STRIDE
     z = random[0]
@@ -31,6 +29,6 @@ def draw(random: Any) -> float:  # pragma: no cover
 
 
 @njit()
-def skip(random: Any, count: int) -> None:  # pragma: no cover
+def skip(random: NDArray[np.uint64], count: int) -> None:  # pragma: no cover
     """Advance a stream as if `count` numbers had been drawn."""
     random[0] += np.uint64(count) * STRIDE

@@ -41,7 +41,7 @@ class View(Message):
     alpha : ndarray of float64, shape (P, V)
     top, bottom : ndarray of float64, shape (P,)
         Largest gradient of a member whose α may rise, smallest of one whose α may fall; with `band` the ends of the band.
-    wants : ndarray of bool, shape (P, 2)
+    needed_classes : ndarray of bool, shape (P, 2)
         Whether negative and positive examples are to be returned while the other class is missing from S.
     slack : ndarray of float64, shape (P,)
         By how much a violation may grow between this version and the use of the result; with inf every candidate is returned.
@@ -63,7 +63,7 @@ class View(Message):
     alpha: NDArray[np.float64]
     top: NDArray[np.float64]
     bottom: NDArray[np.float64]
-    wants: NDArray[np.bool_]
+    needed_classes: NDArray[np.bool_]
     slack: NDArray[np.float64]
     tau: float
     machine: Machine | None = None
@@ -111,7 +111,7 @@ class ScorePlan(Message):
     choice: Choice | None = None
 
     @property
-    def wanted(self) -> int:
+    def most_results(self) -> int:
         """The largest number of examples that the result can have."""
         return len(self.rows) if self.choice is None else self.choice.groups
 
@@ -170,7 +170,7 @@ class CandidateBatch(Message):
     margins : ndarray of float64, shape (P, m)
         Σ α K, without the bias, at the plan's version.
     row_of : ndarray of int64, shape (m,)
-        Row of each example in `rows`, -1 for those whose rows were left out (see `drift.Slack`).
+        Row of each example in `rows`, -1 for those whose rows were left out (see `drift.GrowthEstimate`).
     features : Features
         Of the K candidates.
     rows : ndarray of shape (K, V)

@@ -1,6 +1,6 @@
-"""Options that have a name: a table says what each name stands for, and a name that is not in it is an error.
+"""Tables of named options, in which an unknown name is an error.
 
-Nothing here loads NumPy or numba, so that the command line can list the names quickly.
+This module does not import NumPy or numba, so that the command line can list the names quickly.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -10,15 +10,15 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 
-def look_up(table: Mapping[str, Value], what: str, name: str) -> Value:
-    """Give what a name stands for.
+def look_up(table: Mapping[str, Value], kind: str, name: str) -> Value:
+    """Return the entry of a table with a name.
 
     Parameters
     ----------
     table : mapping of str
-        What each name stands for.
-    what : str
-        What kind of thing is named, for the error.
+        The entries by name.
+    kind : str
+        What the entries are, for the error message.
     name : str
 
     Raises
@@ -27,7 +27,7 @@ def look_up(table: Mapping[str, Value], what: str, name: str) -> Value:
         If the table has no such name.
     """
     if name not in table:
-        raise ValueError(f"unknown {what} {name!r}: it must be one of {', '.join(table)}.")
+        raise ValueError(f"unknown {kind} {name!r}: it must be one of {', '.join(table)}.")
     return table[name]
 
 
@@ -36,10 +36,10 @@ class Registry(MutableMapping[str, Value]):
 
     Parameters
     ----------
-    what : str
-        What kind of thing is named, for errors.
-    homes : mapping of str
-        Where the object of each name is: "package.module:OBJECT".
+    kind : str
+        What the entries are, for error messages.
+    locations : mapping of str
+        Location of the object of each name: "package.module:OBJECT".
 
     Examples
     --------
@@ -49,36 +49,36 @@ class Registry(MutableMapping[str, Value]):
     (['pi'], True)
     """
 
-    def __init__(self, what: str, homes: Mapping[str, str]) -> None:
-        self.what = what
-        self._homes: dict[str, str | None] = dict(homes)
+    def __init__(self, kind: str, locations: Mapping[str, str]) -> None:
+        self.kind = kind
+        self._locations: dict[str, str | None] = dict(locations)
         self._loaded: dict[str, Value] = {}
 
     def find(self, name: str) -> Value:
-        """Give the object of a name; ValueError lists the names there are."""
-        return look_up(self, self.what, name)
+        """Return the object with a name; the ValueError for an unknown name lists all names."""
+        return look_up(self, self.kind, name)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self._homes
+        return isinstance(name, str) and name in self._locations
 
     def __iter__(self) -> Iterator[str]:
-        return iter(tuple(self._homes))
+        return iter(tuple(self._locations))
 
     def __len__(self) -> int:
-        return len(self._homes)
+        return len(self._locations)
 
     def __getitem__(self, name: str) -> Value:
-        home = self._homes[name]
+        location = self._locations[name]
         if name not in self._loaded:
-            assert home is not None
-            module, _, attribute = home.partition(":")
+            assert location is not None
+            module, _, attribute = location.partition(":")
             self._loaded[name] = getattr(import_module(module), attribute)
         return self._loaded[name]
 
     def __setitem__(self, name: str, value: Value) -> None:
         self._loaded[name] = value
-        self._homes.setdefault(name, None)
+        self._locations.setdefault(name, None)
 
     def __delitem__(self, name: str) -> None:
-        del self._homes[name]
+        del self._locations[name]
         self._loaded.pop(name, None)

@@ -148,31 +148,31 @@ class ActiveLearner:
             raise ValueError(f"count must be an int, at least 1. Got {count!r} instead.")
         if not self.started or self._criterion.measure is None:
             drawn = self._pools.draw(count)
-            self._pools.take_out(drawn)
+            self._pools.exclude(drawn)
             return drawn
         if self.candidates == "all":
             return self._search(count)
         chosen: list[Ints] = []
         while count and self._pools.free:
             self._pools.groups = float(min(count, MOST_GROUPS))
-            drawn, choice = self._pools.ask(count)
+            drawn, choice = self._pools.draw_candidates(count)
             plan = ScorePlan(0, drawn, self._view(), choice)
             features = self._form.apply(self._source.raw(drawn))
             with one_thread():
                 places, sampled, _ = best_of_groups(
                     plan, self._kernel, features, _unknown(len(drawn)), workspaces.of_this_thread()
                 )
-            self._pools.settle(drawn, drawn[places], sampled)
+            self._pools.put_back(drawn, drawn[places], sampled)
             chosen.append(drawn[places])
             count -= len(places)
         return np.concatenate([np.zeros(0, np.int64), *chosen])
 
     def _search(self, count: int) -> Ints:
-        out = np.flatnonzero(self._pools.mark)
+        out = np.flatnonzero(self._pools.status)
         search = Search(self._kernel, self._form, self._view(), self.selection, count, out)
         with self.estimator._cluster(self._source) as client:
             found = best_rows(self._source, search, client)
-        self._pools.take_out(found)
+        self._pools.exclude(found)
         return found
 
     def _view(self) -> Any:
@@ -216,7 +216,7 @@ class ActiveLearner:
         boxes = boxes_of(classes, self.estimator.C, self.estimator.class_weight) if started else np.zeros(2)
         self._taught.append(self._source.raw(given))
         self.ids, self.labels = np.concatenate([self.ids, given]), every
-        self._pools.take_out(given)
+        self._pools.exclude(given)
         self._shown = None
         if started:
             self._learn(np.searchsorted(classes, every), boxes)

@@ -1,4 +1,4 @@
-"""What the batch solvers share as learners: where they begin."""
+"""The base class of the batch solvers, which solve the problem of all examples."""
 
 from typing import ClassVar
 
@@ -11,35 +11,43 @@ from dasksvm.solver.lasvm.biased_learner import BiasedLearner
 
 
 class BatchLearner(BiasedLearner):
-    """A learner that solves the problem of all examples, from α = 0 or from given coefficients."""
+    """A learner that solves the problem of all examples, starting from α = 0 or from given coefficients.
 
-    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "started", "start")
+    Attributes
+    ----------
+    start_examples : ndarray of int64, shape (S,)
+        Examples whose coefficients are given, ascending; empty to start from α = 0.
+    start_alpha : ndarray of float64, shape (P, S)
+        Their coefficients.
+    """
+
+    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "start_examples", "start_alpha")
     settings: DecompositionSettings
-    started: Ints = np.zeros(0, np.int64)
-    start: NDArray[np.float64] = np.zeros((1, 0))
+    start_examples: Ints = np.zeros(0, np.int64)
+    start_alpha: NDArray[np.float64] = np.zeros((1, 0))
 
     @property
     def stuck(self) -> bool:
-        """Whether it ended where its way to choose pairs finds none, though some violate."""
+        """Whether the pair selection stalled although some pairs violate."""
         return False
 
     def ended_early(self) -> bool:
-        """Tell whether a budget, or who watched, ended the run before it was done."""
+        """Return whether the limit of steps or a callback ended the run before it was complete."""
         return self.stopped or (not self.converged and self.progress().steps >= self.settings.rules.limit)
 
-    def _claims(self) -> bool:
+    def _claims_convergence(self) -> bool:
         return not self.stopped
 
     def begin_at(self, examples: Ints, alpha: NDArray[np.float64]) -> None:
-        """Begin at coefficients α of shape (P, S) of some examples, within their boxes and of sum 0."""
+        """Start from coefficients α of some examples, shape (P, S), within their boxes and with sum 0."""
         order = np.argsort(examples)
-        self.started, self.start = examples[order], alpha[:, order]
+        self.start_examples, self.start_alpha = examples[order], alpha[:, order]
 
-    def started_at(self, examples: Ints) -> NDArray[np.float64]:
-        """Give the coefficients, shape (P, m), that some examples begin at."""
+    def start_alpha_of(self, examples: Ints) -> NDArray[np.float64]:
+        """Return the coefficients that some examples start from, shape (P, m)."""
         found = np.zeros((self.settings.problems, len(examples)))
-        if len(self.started):
-            at = np.minimum(np.searchsorted(self.started, examples), len(self.started) - 1)
-            hit = self.started[at] == examples
-            found[:, hit] = self.start[:, at[hit]]
+        if len(self.start_examples):
+            at = np.minimum(np.searchsorted(self.start_examples, examples), len(self.start_examples) - 1)
+            hit = self.start_examples[at] == examples
+            found[:, hit] = self.start_alpha[:, at[hit]]
         return found

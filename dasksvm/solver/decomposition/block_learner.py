@@ -1,48 +1,50 @@
 """Decomposition in blocks: the exact SVM of data that need not fit in memory.
 
-S holds the examples in play; finishing solves the problem restricted to them, in blocks (`finishing`). Around it goes a loop
-over the whole set: a *look* computes the gradients of examples outside S where they lie, those that violate or nearly do come
-in, and S is solved again. S grows: the first examples of the order are solved, then those who violate among twice as many, and
-so on.
+Finishing solves the problem restricted to S, in blocks (`lasvm.finishing`). The learner alternates between finishing and
+*checks*. A check computes the gradients of examples outside S on the workers; examples that violate, or nearly do, become
+members, and S is solved again. S grows step by step: first some examples in the order of the run are solved, then those that
+violate among twice as many examples, and so on.
 
-Not every look is at all examples. Between two solutions w moves by d = |w - w'|, d² = Δα·KΔα = -Δα·Δg over S, and no decision
-value by more than d √K(x, x). An example that lies further from the extremes than w has moved since its last look cannot
-violate, and waits. Before that, while solutions still differ, those wait that lie further than gradients of S typically have
-moved. So the last look says of every example that it is at rest.
+A check can skip examples. Between two solutions the weight vector w of the SVM moves by d = |w - w'| with
+d² = Δα·KΔα = -Δα·Δg over S, and no decision value changes by more than d √K(x, x). An example that is further from violating
+than w has moved since the example was last checked cannot violate. While the solutions still change much, a weaker rule is used:
+examples are skipped if they are further from violating than gradients of members have typically moved. The last checks use the
+strict rule, so that in the end no example violates.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.decomposition.batch_learner import BatchLearner
-from dasksvm.solver.decomposition.block_pairs import solve_square
+from dasksvm.solver.decomposition.block_pairs import solve_by_pairs
 from dasksvm.solver.decomposition.intake import RowlessExpansion
 from dasksvm.solver.decomposition.pair_state import number_of
 from dasksvm.solver.decomposition.rules import BlockRules, BlockSettings
 from dasksvm.solver.engine.learner import REFRESHES
 from dasksvm.solver.engine.selection import RandomOrder
-from dasksvm.solver.kernels.features import Floats, Ints
-from dasksvm.solver.lasvm.finishing import INNER_STEPS, WORKING_SET, Finishing, solve_block
+from dasksvm.solver.kernels.features import Floats, Ints, Values
+from dasksvm.solver.lasvm.finishing import INNER_STEPS, WORKING_SET, LasvmFinisher, solve_block
 from dasksvm.solver.messages import CandidateBatch, RowsPlan, ScorePlan, View
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.working_arrays import Working, refresh_extremes
 
-Values = NDArray[np.float64]
-# Examples of the first look; by how much the part of the set that was met grows; examples that are looked at together.
-FIRST, GROWTH, LOOK = 1000, 2, 2048
-# How far S is solved while there are examples to be met, and while more than this share of it has just come.
-COARSE, FAIR, SETTLED = 0.5, 0.1, 0.02
-# Of how far the gradients of S have moved: what typically moves one, and as how much it counts who might follow.
+# Number of examples that are used first; factor by which their number grows; number of examples that are checked as one batch.
+FIRST, GROWTH, CHECK_ROWS = 1000, 2, 2048
+# Tolerance to which S is solved until all examples have been used; tolerance while many members are new; the share of new members
+# that counts as many.
+COARSE, MEDIUM, FEW_NEW = 0.5, 0.1, 0.02
+# Quantiles of the changes of the members' gradients: the margin within which examples that nearly violate become members, and
+# the typical change.
 MEDIAN, MOST = 0.5, 0.9
+# Rules by which a check skips examples: further away than the typical change, or than w has moved.
 TYPICAL, CERTAIN = 0, 1
 
 
-class BlockFinishing(Finishing):
-    """The problem restricted to S; how pairs are chosen in a block, and how many steps there may be, the user says.
+class BlockFinisher(LasvmFinisher):
+    """The finisher of the problem restricted to S, with rules for the choice of pairs, the block size and the number of steps.
 
     Parameters
     ----------
@@ -57,12 +59,12 @@ class BlockFinishing(Finishing):
         self.rules = rules
         self.size = rules.size or WORKING_SET
 
-    def _solve_square(self, values: Floats, alpha: Values, target: float) -> int:
+    def _solve_working_set(self, values: Floats, alpha: Values, target: float) -> int:
         chosen, rules = self.chosen, self.rules
         g, lower, upper = self.g[chosen], self.lower[chosen], self.upper[chosen]
         limit = min(INNER_STEPS * len(chosen), max(rules.limit - self.steps, 0))
-        steps = solve_square(values, alpha, g, lower, upper, target, limit, number_of(rules.selection), False)
-        # Where maximum gain sticks at once, only another pair leads on.
+        steps = solve_by_pairs(values, alpha, g, lower, upper, target, limit, number_of(rules.selection), False)
+        # If maximum gain stalls at once, only a pair chosen in another way makes progress.
         return steps or solve_block(values, alpha, g, lower, upper, target, limit)
 
     def _shrink(self, expansion: Expansion) -> None:
@@ -82,64 +84,64 @@ class BlockLearner(BatchLearner):
         *BatchLearner.STATE,
         "gradient",
         "weight",
-        "looked",
+        "path_when_checked",
         "path",
-        "reach",
-        "band",
-        "met",
-        "came",
-        "kind",
-        "last",
-        "last_looks",
+        "checked_extremes",
+        "entry_margin",
+        "reached",
+        "entered",
+        "check_kind",
+        "final_check",
+        "final_checks",
     )
     settings: BlockSettings
     expansion: RowlessExpansion
-    finishing: Sequence[BlockFinishing]
+    finishing: Sequence[BlockFinisher]
 
     def _expansion(self) -> Expansion:
         return RowlessExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
     def __init__(self, settings: BlockSettings) -> None:
         super().__init__(settings)
-        self._forget_looks(0)
+        self._reset_checks(0)
 
     def feed(self, order: RandomOrder, seeds: Ints) -> None:
-        """Begin with the examples of the start, or with `seeds`.
+        """Begin with the examples whose coefficients are given, or with `seeds`.
 
         Parameters
         ----------
         order : RandomOrder
         seeds : ndarray of int64
         """
-        super().feed(order, self.started if len(self.started) else seeds)
-        self._forget_looks(len(order))
+        super().feed(order, self.start_examples if len(self.start_examples) else seeds)
+        self._reset_checks(len(order))
 
-    def _forget_looks(self, count: int) -> None:
+    def _reset_checks(self, count: int) -> None:
         problems = self.settings.problems
-        # Of every example that was looked at: its gradient, C_i with the sign of its label, and the distances below then.
+        # For each example that was checked: its gradient, C_i with the sign of its label, and the value of `path` at that time.
         self.gradient: Values = np.zeros((problems, count))
         self.weight: Values = np.zeros((problems, count))
-        self.looked = np.full((2, problems, count), -np.inf)
-        # How far gradients have typically moved, and w, in all.
+        self.path_when_checked = np.full((2, problems, count), -np.inf)
+        # Sum of the changes of the solutions so far: of gradients (typical change), and of w.
         self.path: Values = np.zeros((2, problems))
-        # The extremes at the last look, and how far beyond them examples come in.
-        self.reach: Values = np.tile([-np.inf, np.inf], (problems, 1))
-        self.band: Values = np.zeros(problems)
-        # Examples met, members that came with the last look, the kind of it, whether a claim is made from it, and how many
-        # such looks there were.
-        self.met = self.came = self.kind = self.last = self.last_looks = 0
+        # The extremes at the last check, and how far from violating an example may be to become a member.
+        self.checked_extremes: Values = np.tile([-np.inf, np.inf], (problems, 1))
+        self.entry_margin: Values = np.zeros(problems)
+        # Number of examples used so far; members that entered in the last check; the rule by which it skips examples; whether it
+        # is a final check, in float64, which a claim is based on; number of final checks.
+        self.reached = self.entered = self.check_kind = self.final_check = self.final_checks = 0
 
     def stop(self) -> None:
-        """End with what there is."""
+        """Request no more examples, and make no more steps."""
         self.stopped = True
 
-    # Asking
+    # Requests
 
-    def _turn(self) -> None:
+    def _begin_next_phase(self) -> None:
         match self.phase:
             case "online":
-                self._recompute()
-                self.met = len(self.order) if len(self.started) else 0
+                self._compute_member_gradients()
+                self.reached = len(self.order) if len(self.start_examples) else 0
             case "finishing" | "checking":
                 pass
             case _:
@@ -153,52 +155,52 @@ class BlockLearner(BatchLearner):
         if self.phase != "checking" or self.stopped:
             return np.zeros(0, np.int64)
         assert self.queue is not None
-        start, self.position = self.position, min(self.position + LOOK, len(self.queue))
+        start, self.position = self.position, min(self.position + CHECK_ROWS, len(self.queue))
         return self.queue[start : self.position]
 
     def _view(self) -> View:
-        """Publish the support vectors, and how near an example must be to come in."""
-        near = np.full_like(self.band, np.inf) if self.phase == "seeding" else self._nearness()
+        """Return a view with the support vectors only, and the margin within which examples become members."""
+        near = np.full_like(self.entry_margin, np.inf) if self.phase == "seeding" else self._margin_in_force()
         view = self.expansion.view(self.applied, None, near, 0.0)
-        used, wants = np.flatnonzero(np.any(view.alpha != 0.0, axis=0)), np.ones_like(view.wants)
-        top, bottom = self.reach.T
+        used, needed_classes = np.flatnonzero(np.any(view.alpha != 0.0, axis=0)), np.ones_like(view.needed_classes)
+        top, bottom = self.checked_extremes.T
         return replace(
             view,
             order=view.order[used],
             alpha=view.alpha[:, used],
             top=top,
             bottom=bottom,
-            wants=wants,
+            needed_classes=needed_classes,
             tile=False,
-            exact=bool(self.last),
+            exact=bool(self.final_check),
         )
 
-    def _nearness(self) -> Values:
-        """How near to violating examples come in; in the last look those that violate by more than the tolerance."""
-        return np.full_like(self.band, -self.settings.tau) if self.last else self.band
+    def _margin_in_force(self) -> Values:
+        """Return how far from violating an example may be to become a member; in a final check it must exceed the tolerance."""
+        return np.full_like(self.entry_margin, -self.settings.tau) if self.final_check else self.entry_margin
 
-    # Taking
+    # Results
 
-    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
-        """Take in the gradients of a batch, and the examples that violate, or nearly do."""
+    def _check_batch(self, result: CandidateBatch, plan: ScorePlan) -> None:
+        """Record the gradients of a batch; its examples that violate, or nearly do, become members."""
         at = result.examples - self.order.base
         self.gradient[:, at] = result.sign - result.margins
-        self.looked[:, :, at] = self.path[:, :, None]
+        self.path_when_checked[:, :, at] = self.path[:, :, None]
         self.weight[:, at] = result.sign * result.bound
         if not self.stopped:
             self.expansion.make_room(result)
-            wanted = self._lacking(at) > -self._nearness()[:, None]
-            self.expansion.take_in(result, np.zeros_like(result.margins), wanted)
-            self.came += len(result.features)
+            selected = self._violations(at) > -self._margin_in_force()[:, None]
+            self.expansion.add_members(result, np.zeros_like(result.margins), selected)
+            self.entered += len(result.features)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
-        """Take in the examples that the run begins with."""
+        """Make the first examples members."""
         self.expansion.make_room(result)
-        alpha = self.started_at(result.examples)
-        self.expansion.take_in(result, alpha, np.ones(alpha.shape, np.bool_))
+        alpha = self.start_alpha_of(result.examples)
+        self.expansion.add_members(result, alpha, np.ones(alpha.shape, np.bool_))
 
-    def _recompute(self) -> None:
-        """Compute the gradients of the members, which came in with coefficients of their own."""
+    def _compute_member_gradients(self) -> None:
+        """Compute the gradients of the first members, whose coefficients may not be 0."""
         s = self.expansion
         w = s.working
         for p in range(self.settings.problems):
@@ -206,27 +208,27 @@ class BlockLearner(BatchLearner):
             moved = members[w.alpha[p, members] != 0]
             g = w.sign[p, : s.places].copy()
             if len(moved):
-                s.move(g, members, moved, w.alpha[p, moved])
+                s.subtract_computed(g, members, moved, w.alpha[p, moved])
             w.g[p, : s.places] = g
             refresh_extremes(w, p)
 
-    # Around S
+    # Alternating between finishing and checks
 
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> BlockFinishing:
-        """Make what solves a problem of S."""
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> BlockFinisher:
+        """Return the finisher of a problem."""
         rules = self.settings.rules
-        left = max(rules.limit - self.steps - sum(now.steps for now in self.finishing), 0)
-        return BlockFinishing(expansion.working, problem, tau, rules._replace(limit=left))
+        left = max(rules.limit - self.steps - sum(finisher.steps for finisher in self.finishing), 0)
+        return BlockFinisher(expansion.working, problem, tau, rules._replace(limit=left))
 
-    def _tau(self) -> float:
+    def _finishing_tau(self) -> float:
         tau = self.settings.tau
-        if self.met < len(self.order):
+        if self.reached < len(self.order):
             return max(COARSE, tau)
         members = np.count_nonzero(self.expansion.working.holders)
-        return max(FAIR, tau) if self.came > SETTLED * members else tau
+        return max(MEDIUM, tau) if self.entered > FEW_NEW * members else tau
 
     def _finish(self) -> RowsPlan | None:
-        if self.stopped or self._spent():
+        if self.stopped or self._out_of_steps():
             self._end()
             return None
         return super()._finish()
@@ -234,88 +236,90 @@ class BlockLearner(BatchLearner):
     def _end(self) -> None:
         while len(self.finishing) < self.settings.problems:
             self.begin_finishing(len(self.finishing))
-        self._closed()
-        self._gather()
+        self._determine_bias()
+        self._record_outside()
         self._conclude()
-        at_rest = not (self.stopped or self._spent())
-        self.converged, self.phase = at_rest and self._within(self.settings.tau), "done"
+        at_rest = not (self.stopped or self._out_of_steps())
+        self.converged, self.phase = at_rest and self._violates_at_most(self.settings.tau), "done"
 
-    def _spent(self) -> bool:
-        """Tell whether all steps are made that there may be."""
+    def _out_of_steps(self) -> bool:
+        """Return whether the limit of steps is reached."""
         rules = self.settings.rules
-        return bool(self.steps + sum(now.steps for now in self.finishing) >= rules.limit)
+        return bool(self.steps + sum(finisher.steps for finisher in self.finishing) >= rules.limit)
 
-    def _finished(self) -> None:
-        idle = all(now.rounds == 0 for now in self.finishing)
-        at_rest = idle and self.kind == CERTAIN and not self.came
-        if self.last and (at_rest or self.last_looks > REFRESHES):
+    def _after_finishing(self) -> None:
+        idle = all(finisher.rounds == 0 for finisher in self.finishing)
+        at_rest = idle and self.check_kind == CERTAIN and not self.entered
+        if self.final_check and (at_rest or self.final_checks > REFRESHES):
             self._end()
             return
-        self.last = int(at_rest and self._exact())
-        self.last_looks += self.last
-        if self.last and not self._closed():
+        self.final_check = int(at_rest and self._verify_members())
+        self.final_checks += self.final_check
+        if self.final_check and not self._determine_bias():
             # The bias lies between gradients of the whole set.
-            self.looked[:] = -np.inf
-        for now in self.finishing:
-            self._note(now)
-        self._go_on(self._adopt)
-        again, self.came = idle and self.came > 0, 0
+            self.path_when_checked[:] = -np.inf
+        for finisher in self.finishing:
+            self._record_solution(finisher)
+        self._continue_from_finished(self._adopt)
+        again, self.entered = idle and self.entered > 0, 0
         if again:
-            # Of those who came nobody violates, but S may have been solved less far than it has to be.
-            self._turn()
+            # The new members do not violate at the tolerance used, but that may have been too coarse.
+            self._begin_next_phase()
         else:
-            self.kind = CERTAIN if idle and self.met == len(self.order) else TYPICAL
-            self._meet()
+            self.check_kind = CERTAIN if idle and self.reached == len(self.order) else TYPICAL
+            self._check_more_examples()
 
-    def _note(self, now: Finishing) -> None:
-        """Note how far a solution has moved w, and gradients, and what the gradients of the members are."""
-        s, p = self.expansion, now.problem
-        w, places = s.working, np.flatnonzero(now.member)
-        moves = (now.g - w.g[p, : len(now.g)])[places]
+    def _record_solution(self, finisher: LasvmFinisher) -> None:
+        """Record how far a solution has moved w and gradients, and the gradients of the members."""
+        s, p = self.expansion, finisher.problem
+        w, places = s.working, np.flatnonzero(finisher.member)
+        moves = (finisher.g - w.g[p, : len(finisher.g)])[places]
         median, most = np.quantile(np.abs(moves), [MEDIAN, MOST]) if len(places) else (0.0, 0.0)
-        squared = -(now.alpha - w.alpha[p, : len(now.alpha)])[places] @ moves
+        squared = -(finisher.alpha - w.alpha[p, : len(finisher.alpha)])[places] @ moves
         self.path[:, p] += most, np.sqrt(max(squared, 0.0))
-        self.band[p] = median if self.met == len(self.order) else 0.0
+        self.entry_margin[p] = median if self.reached == len(self.order) else 0.0
         at = s.example[places] - self.order.base
-        self.gradient[p, at] = now.g[places]
-        self.weight[p, at] = w.sign[p, places] * (now.upper - now.lower)[places]
-        self.looked[:, p, at] = self.path[:, p, None]
+        self.gradient[p, at] = finisher.g[places]
+        self.weight[p, at] = w.sign[p, places] * (finisher.upper - finisher.lower)[places]
+        self.path_when_checked[:, p, at] = self.path[:, p, None]
 
     def _adopt(self) -> None:
-        for now in self.finishing:
-            self.expansion.adopt(now.problem, now.alpha, now.g, self.band[now.problem])
+        for finisher in self.finishing:
+            self.expansion.adopt(finisher.problem, finisher.alpha, finisher.g, self.entry_margin[finisher.problem])
         self.expansion.compact()
 
-    def _meet(self) -> None:
-        """Look at as many examples as were met, or, once there are no more, at all that may violate."""
-        self.reach = np.stack(self.expansion.limits(), axis=1)
-        start, self.met = self.met, min(max(GROWTH * self.met, FIRST), len(self.order))
-        self.seen = self.met
-        if start < self.met:
-            self.queue = self.order.rows(0, start, self.met)
+    def _check_more_examples(self) -> None:
+        """Begin a check: of as many unused examples as were used so far or, if all were used, of those that may violate."""
+        self.checked_extremes = np.stack(self.expansion.entry_limits(), axis=1)
+        start, self.reached = self.reached, min(max(GROWTH * self.reached, FIRST), len(self.order))
+        self.seen = self.reached
+        if start < self.reached:
+            self.queue = self.order.rows(0, start, self.reached)
         else:
             self.epoch += 1
             rows = self.order.rows(self.epoch, 0, len(self.order))
-            self.queue = rows[self._doubtful()[rows - self.order.base]]
+            self.queue = rows[self._examples_to_check()[rows - self.order.base]]
         self.phase, self.position = "checking", 0
 
-    def _exact(self) -> bool:
-        """Compute the gradients of members near the extremes in float64; tell whether they show no violation.
+    def _verify_members(self) -> bool:
+        """Recompute the gradients of members near the extremes in float64; return whether they show no violation.
 
-        After a few times it is taken as it is.
+        After REFRESHES calls the result is always True.
         """
         self.refreshes += 1
         worst = self.error = 0.0
-        for now in self.finishing:
-            g, error = self.expansion.corrected(now.problem, now.g, now.alpha, now.extremes())
-            now.correct(g, self.expansion.working.sign[now.problem, : len(g)])
+        for finisher in self.finishing:
+            g, error = self.expansion.corrected_gradients(
+                finisher.problem, finisher.g, finisher.alpha, finisher.extremes()
+            )
+            finisher.set_gradients(g, self.expansion.working.sign[finisher.problem, : len(g)])
             self.error = max(self.error, error)
-            top, bottom = now.extremes()
+            top, bottom = finisher.extremes()
             worst = max(worst, top - bottom)
         return self.refreshes >= REFRESHES or worst / 2 + self.error <= self.settings.tau
 
-    def _gather(self) -> None:
-        """Hand over what is known of the examples outside S."""
+    def _record_outside(self) -> None:
+        """Write the gradients outside S to `outside`, from which the bias and the violation are computed."""
         outside = self._outside()
         rising = np.where(outside & (self.weight > 0), self.gradient, -np.inf).max(axis=1)
         falling = np.where(outside & (self.weight < 0), self.gradient, np.inf).min(axis=1)
@@ -323,28 +327,28 @@ class BlockLearner(BatchLearner):
         self.outside.gradient, self.outside.weight = self.gradient, np.where(outside, self.weight, 0.0)
 
     def _outside(self) -> NDArray[np.bool_]:
-        """Tell which examples were looked at and are no members, shape (P, n)."""
+        """Return which examples have been checked and are not members, shape (P, n)."""
         s = self.expansion
         live = np.flatnonzero(s.working.holders[: s.places])
-        found: NDArray[np.bool_] = ~np.isneginf(self.looked[CERTAIN])
+        found: NDArray[np.bool_] = ~np.isneginf(self.path_when_checked[CERTAIN])
         found[:, s.example[live] - self.order.base] &= ~s.working.member[:, live]
         return found
 
-    def _lacking(self, at: Any) -> Values:
-        """How far examples violate with the extreme members, when they were looked at; -inf where they take no part."""
-        top, bottom = self.reach.T
+    def _violations(self, at: Ints | slice) -> Values:
+        """Return by how much examples violated when they were checked; -inf if they are not part of the problem."""
+        top, bottom = self.checked_extremes.T
         gradient, weight = self.gradient[:, at], self.weight[:, at]
         found = np.where(weight > 0, gradient - bottom[:, None], top[:, None] - gradient)
         return np.where(weight == 0, -np.inf, found)
 
-    def _doubtful(self) -> NDArray[np.bool_]:
-        """Tell which examples have to be looked at: never seen, or too much has moved since for what they lack, shape (n,)."""
-        far = self.path[self.kind, :, None] - self.looked[self.kind]
-        if self.kind == CERTAIN and not self.settings.kernel.formula.unit_diagonal:
-            # A decision value may have moved by d √K(x, x), which is d only where K(x, x) is known to be 1.
+    def _examples_to_check(self) -> NDArray[np.bool_]:
+        """Return which examples have to be checked, shape (n,): those never checked, and those that may violate by now."""
+        far = self.path[self.check_kind, :, None] - self.path_when_checked[self.check_kind]
+        if self.check_kind == CERTAIN and not self.settings.kernel.formula.unit_diagonal:
+            # Decision values change by up to d √K(x, x), which is d only if K(x, x) = 1.
             far[far > 0] = np.inf
-        if self.last:
-            far += self._doubt()
-        unknown = np.isneginf(self.looked[CERTAIN])
-        doubtful: NDArray[np.bool_] = unknown | (self._outside() & (self._lacking(slice(None)) > -far))
+        if self.final_check:
+            far += self._gradient_uncertainty()
+        unknown = np.isneginf(self.path_when_checked[CERTAIN])
+        doubtful: NDArray[np.bool_] = unknown | (self._outside() & (self._violations(slice(None)) > -far))
         return np.asarray(doubtful.any(axis=0))

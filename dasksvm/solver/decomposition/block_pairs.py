@@ -1,26 +1,23 @@
 """Steps in pairs on a square matrix of kernel values, which solve the problem restricted to a block."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dasksvm.solver.decomposition.pair_state import (
     FIELDS,
     LEAST,
-    NOWHERE,
-    NUMBERS,
+    MEASURES,
+    NO_MEMBER,
     SECOND_ORDER,
     PairChoice,
     make_pair_state,
 )
 from dasksvm.solver.decomposition.pair_steps import advance
-from dasksvm.solver.kernels.features import Floats
+from dasksvm.solver.kernels.features import Floats, Values
 from dasksvm.solver.lasvm.finishing import solve_block
 from dasksvm.solver.state.row_cache import PAGE, RowCache, blocks_of
 
-Values = NDArray[np.float64]
 
-
-def solve_square(
+def solve_by_pairs(
     kernel: Floats,
     alpha: Values,
     g: Values,
@@ -48,10 +45,10 @@ def solve_square(
     """
     if selection == SECOND_ORDER:
         return int(solve_block(kernel, alpha, g, lower, upper, target, limit))
-    now = np.zeros(NUMBERS)
-    now[LEAST] = np.inf
+    measures = np.zeros(MEASURES)
+    measures[LEAST] = np.inf
     state = make_pair_state(
-        alpha, g, lower, upper, kernel.diagonal().copy(), np.full(FIELDS, NOWHERE, np.int64), now, PAGE
+        alpha, g, lower, upper, kernel.diagonal().copy(), np.full(FIELDS, NO_MEMBER, np.int64), measures, PAGE
     )
     _, steps = advance(state, _as_cache(kernel), PairChoice(selection, by_gain, 2, float(target)), limit)
     return int(steps)

@@ -1,53 +1,55 @@
-"""Taking examples in with a given α, which needs no kernel rows; and taking in all of them, with α = 0, before the first step."""
-
-from typing import Any
+"""Expansions of the batch solvers: examples become members with given coefficients, without kernel rows."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.engine.exact_sums import exact_margins
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Flags, Ints, Values
 from dasksvm.solver.messages import CandidateBatch, View
 from dasksvm.solver.state.expansion import MOVED_ROWS, Expansion
-from dasksvm.solver.state.working_arrays import insert, set_alpha, take_place
+from dasksvm.solver.state.working_arrays import Working, insert, set_alpha, take_place
 
-Values = NDArray[np.float64]
-# Gradients this near the extremes are computed anew in float64: enough, if so many times the error is no more than that.
-NEARBY, FAR_OFF = 0.05, 4.0
+# Gradients within CORRECTED_BAND of the extremes are recomputed in float64. If ERROR_FACTOR times the largest error found exceeds
+# CORRECTED_BAND, all gradients are recomputed.
+CORRECTED_BAND, ERROR_FACTOR = 0.05, 4.0
 
 
 class RowlessExpansion(Expansion):
-    """Members that come in without kernel rows."""
+    """An expansion whose members enter without kernel rows."""
 
-    def take_in(self, result: CandidateBatch, alpha: Values, wanted: NDArray[np.bool_]) -> None:
-        """Make members of the candidates of a batch, with coefficients α (P, m), in the problems where they are wanted."""
+    def add_members(self, result: CandidateBatch, alpha: Values, selected: NDArray[np.bool_]) -> None:
+        """Make the selected candidates of a batch members, with coefficients α; `alpha` and `selected` have shape (P, m)."""
         assert self.store is not None
         at = np.flatnonzero(result.row_of >= 0)
-        known = self.known(result.examples[at], None)
+        known = self.find_places(result.examples[at], None)
         sign, bound = result.sign[:, at], result.bound[:, at]
-        takes_part = wanted[:, at] & (bound > 0)
-        came = np.flatnonzero((known < 0) & takes_part.any(axis=0))
-        if len(came) and np.any(self.cache.cached):
+        takes_part = selected[:, at] & (bound > 0)
+        entering = np.flatnonzero((known < 0) & takes_part.any(axis=0))
+        if len(entering) and np.any(self.cache.cached):
             self.release_rows()
-        meant = np.flatnonzero((known >= 0) | takes_part.any(axis=0))
+        concerned = np.flatnonzero((known >= 0) | takes_part.any(axis=0))
         places = known.copy()
-        places[meant] = take_in(
+        places[concerned] = add_members(
             self.working,
-            known[meant],
-            sign[:, meant],
-            bound[:, meant],
-            sign[:, meant] - result.margins[:, at[meant]],
-            alpha[:, at[meant]],
-            takes_part[:, meant],
+            known[concerned],
+            sign[:, concerned],
+            bound[:, concerned],
+            sign[:, concerned] - result.margins[:, at[concerned]],
+            alpha[:, at[concerned]],
+            takes_part[:, concerned],
         )
-        rows, new = result.features.take(result.row_of[at[came]]), places[came]
+        rows, new = result.features.take(result.row_of[at[entering]]), places[entering]
         self.working.diagonal[new] = self.kernel.diagonal(rows)
         self.working.slot[new] = self.store.append(rows)
-        self.example[new], self.code[new], self.arrival[new] = result.examples[at[came]], result.codes[at[came]], new
+        self.example[new], self.code[new], self.arrival[new] = (
+            result.examples[at[entering]],
+            result.codes[at[entering]],
+            new,
+        )
 
     def exact_gradients_at(self, problem: int, places: Ints, alpha: Values) -> Values:
-        """G = y - Kα of some members in float64."""
+        """Compute g = y - Kα of some members in float64."""
         support = np.flatnonzero(alpha)
         members, slots = self.members(), self.order()
         vectors, weights, found = members.take(slots[support]), alpha[support][None], np.empty(len(places))
@@ -56,45 +58,49 @@ class RowlessExpansion(Expansion):
             rows = members.take(slots[places[slice(*part)]])
             found[slice(*part)] = exact_margins(self.kernel, rows, vectors, weights)[0]
 
-        self.share(fill, len(places), MOVED_ROWS)
+        self.in_halves(fill, len(places), MOVED_ROWS)
         gradients: Values = self.working.sign[problem, places] - found
         return gradients
 
-    def corrected(self, problem: int, g: Values, alpha: Values, extremes: tuple[float, float]) -> tuple[Values, float]:
-        """Compute the gradients of the members near the extremes anew in float64; of all, if they turn out to be far off.
+    def corrected_gradients(
+        self, problem: int, g: Values, alpha: Values, extremes: tuple[float, float]
+    ) -> tuple[Values, float]:
+        """Recompute the gradients of the members near the extremes in float64, or of all members if the errors are large.
 
         Returns
         -------
         g : ndarray of float64, shape (V,)
         error : float
-            By how much the largest error was off.
+            The largest error found.
         """
         top, bottom = extremes
         member = self.working.member[problem, : len(g)]
-        near = np.flatnonzero(member & (g > min(top, bottom) - NEARBY) & (g < max(top, bottom) + NEARBY))
+        near = np.flatnonzero(
+            member & (g > min(top, bottom) - CORRECTED_BAND) & (g < max(top, bottom) + CORRECTED_BAND)
+        )
         for places in (near, np.flatnonzero(member)):
             found = g.copy()
             found[places] = self.exact_gradients_at(problem, places, alpha)
             error = float(np.abs(found - g)[places].max(initial=0.0))
-            if FAR_OFF * error <= NEARBY:
+            if ERROR_FACTOR * error <= CORRECTED_BAND:
                 break
         return found, error
 
 
-class AllExamples(RowlessExpansion):
-    """Every example that can have a coefficient, with α = 0."""
+class AllExamplesExpansion(RowlessExpansion):
+    """An expansion whose members are all examples, with α = 0 at first."""
 
     band = True
 
-    def take_in_all(self, result: CandidateBatch) -> None:
-        """Make members of all examples of a batch."""
+    def add_all(self, result: CandidateBatch) -> None:
+        """Make all examples of a batch members with α = 0."""
         self.make_room(result)
         nothing = np.zeros_like(result.sign)
-        self.take_in(result, nothing, nothing == 0)
+        self.add_members(result, nothing, nothing == 0)
 
 
 def view_for_intake(version: int, problems: int) -> View:
-    """Publish nothing: no kernel values are wanted, and every example is sent."""
+    """Return a view without members: no kernel values are computed, and every example is returned."""
     everywhere = np.full(problems, np.inf)
     return View(
         version=version,
@@ -104,7 +110,7 @@ def view_for_intake(version: int, problems: int) -> View:
         alpha=np.zeros((problems, 0)),
         top=everywhere,
         bottom=-everywhere,
-        wants=np.ones((problems, 2), np.bool_),
+        needed_classes=np.ones((problems, 2), np.bool_),
         slack=everywhere,
         tau=0.0,
         band=True,
@@ -112,15 +118,15 @@ def view_for_intake(version: int, problems: int) -> View:
 
 
 @njit()
-def take_in(
-    w: Any, known: Any, sign: Any, bound: Any, gradient: Any, alpha: Any, wanted: Any
-) -> Any:  # pragma: no cover
-    """Make members of examples, in the problems where they are wanted; return their places."""
+def add_members(
+    w: Working, known: Ints, sign: Values, bound: Values, gradient: Values, alpha: Values, selected: Flags
+) -> Ints:  # pragma: no cover
+    """Make examples members of the problems for which they are selected; return their places."""
     places = np.empty(len(known), np.int64)
     for c in range(len(known)):
         places[c] = take_place(w) if known[c] < 0 else known[c]
         for p in range(len(sign)):
-            if wanted[p, c] and not w.member[p, places[c]]:
+            if selected[p, c] and not w.member[p, places[c]]:
                 insert(w, p, places[c], sign[p, c], bound[p, c], gradient[p, c])
                 w.holders[places[c]] += 1
                 if alpha[p, c] != 0.0:

@@ -1,10 +1,13 @@
-"""Decomposition in pairs (paper 4; paper 1, section 3.1): all examples are taken in, and then each step needs the rows of two."""
+"""The learner of decomposition in pairs (paper 4; paper 1, section 3.1).
+
+First all examples become members with α = 0. Then each step changes two coefficients, for which it needs two kernel rows.
+"""
 
 from collections.abc import Sequence
 
 from dasksvm.solver.decomposition.batch_learner import BatchLearner
-from dasksvm.solver.decomposition.intake import AllExamples, view_for_intake
-from dasksvm.solver.decomposition.pair_solver import Pairs
+from dasksvm.solver.decomposition.intake import AllExamplesExpansion, view_for_intake
+from dasksvm.solver.decomposition.pair_solver import PairFinisher
 from dasksvm.solver.decomposition.rules import PairSettings
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
@@ -12,7 +15,7 @@ from dasksvm.solver.state.expansion import Expansion
 
 
 class PairLearner(BatchLearner):
-    """The two-variable solver on one problem, or on several that share the kernel rows.
+    """Decomposition in pairs on one problem, or on several that share the kernel rows.
 
     Parameters
     ----------
@@ -20,41 +23,43 @@ class PairLearner(BatchLearner):
     """
 
     settings: PairSettings
-    expansion: AllExamples
-    finishing: Sequence[Pairs]
+    expansion: AllExamplesExpansion
+    finishing: Sequence[PairFinisher]
 
     def _expansion(self) -> Expansion:
-        return AllExamples(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
+        return AllExamplesExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
     def _view(self) -> View:
         return view_for_intake(self.applied, self.settings.problems)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
-        self.expansion.take_in_all(result)
+        self.expansion.add_all(result)
         self.seen += len(result.examples) if self.phase == "online" else 0
 
     @property
     def stuck(self) -> bool:
-        """Whether maximum gain stuck in some problem."""
-        return any(now.stuck for now in self.finishing)
+        """Whether the pair selection stalled in some problem although some pairs violate."""
+        return any(finisher.stuck for finisher in self.finishing)
 
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Pairs:
-        """Make what makes the steps of a problem."""
-        start = self.started_at(expansion.example[: expansion.places])[problem] if len(self.started) else None
-        return Pairs(expansion, problem, self.settings.rules, tau, self.settings.seed, start)
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> PairFinisher:
+        """Return the finisher of a problem."""
+        start = (
+            self.start_alpha_of(expansion.example[: expansion.places])[problem] if len(self.start_examples) else None
+        )
+        return PairFinisher(expansion, problem, self.settings.rules, tau, self.settings.seed, start)
 
     def stop(self) -> None:
-        """Ask for no more examples, and for no more steps."""
+        """Request no more examples, and make no more steps."""
         super().stop()
-        for now in self.finishing:
-            now.limit = now.steps
+        for finisher in self.finishing:
+            finisher.limit = finisher.steps
 
-    def _check(self) -> None:
-        """Look no further: S has all examples."""
-        self._closed()
+    def _begin_checking(self) -> None:
+        """End the run: all examples are members, so that none has to be checked."""
+        self._determine_bias()
         self._end()
 
     def _end(self) -> None:
-        self.error = max(now.error for now in self.finishing)
+        self.error = max(finisher.error for finisher in self.finishing)
         self._conclude()
-        self.converged, self.phase = not self.stopped and self._within(self.settings.tau), "done"
+        self.converged, self.phase = not self.stopped and self._violates_at_most(self.settings.tau), "done"

@@ -1,14 +1,12 @@
 """Completing the cached kernel rows when the members that shrinking has left out become active again."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Floats, Ints
 from dasksvm.solver.state.expansion import Expansion
-from dasksvm.solver.state.row_cache import PAGE, UNUSED, RowCache, blocks_of, drop_rows, empty_cache, present
+from dasksvm.solver.state.row_cache import PAGE, UNUSED, RowCache, blocks_of, drop_rows, empty_cache, mark_used
 
 # Number of rows that are completed by one tile.
 PIECE = 64
@@ -52,12 +50,12 @@ def completed(expansion: Expansion, cache: RowCache, active: Ints, keep: NDArray
         start += len(part)
     drop_rows(cache, kept[start:])
     for place in active[kept[:start]][::-1]:
-        present(fresh, place)
+        mark_used(fresh, place)
     return fresh
 
 
 @njit()
-def newest_rows(cache: Any) -> Any:  # pragma: no cover
+def newest_rows(cache: RowCache) -> Ints:  # pragma: no cover
     """Return the cached rows, the most recently used first."""
     rows = np.empty(len(cache.cached), np.int64)
     head, count = len(cache.newer) - 1, 0
@@ -70,7 +68,7 @@ def newest_rows(cache: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def _read(cache: Any, rows: Any, width: int) -> Any:  # pragma: no cover
+def _read(cache: RowCache, rows: Ints, width: int) -> Floats:  # pragma: no cover
     """Copy the values of some rows."""
     values = np.empty((len(rows), width), cache.pages.dtype)
     for at in range(len(rows)):

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from dasksvm.solver.decomposition.rules import CORNER, PairRules
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
 from dasksvm.solver.registry import look_up
 from dasksvm.solver.state.direction_search import block_extremes, snapped, step_length
-from dasksvm.solver.state.row_cache import PAGE, blocks_of
+from dasksvm.solver.state.row_cache import PAGE, RowCache, blocks_of
 
 # The numbers by which jitted code knows the selections.
 MVP, SECOND_ORDER, MG, HMG = range(4)
@@ -19,14 +19,15 @@ SELECTION_NUMBERS = {"mvp": MVP, "second-order": SECOND_ORDER, "mg": MG, "hmg": 
 BY_GAIN = {"kkt": False, "gain": True}
 # Rows that maximum gain can search: all cached rows (0), one of the previous pair's rows (1), or both (2).
 SEARCHABLE = (0, 1, 2)
-# Results of a run of steps: all steps are made; a kernel row is missing; the stopping rule is met; no pair with a member of the
-# previous one has a gain; the only gains left are rounding.
-GO, ROW_MISSING, AT_REST, STUCK, EXHAUSTED = range(5)
-# Fields of PairState.at: the next pair, its member that was not in the previous pair, the previous pair, and the missing rows.
+# Reasons why a series of steps ends: all steps are made; a kernel row is missing; the stopping rule is met; no pair with a member
+# of the previous one has a gain; the only gains left are rounding.
+CONTINUE, ROW_MISSING, CONVERGED, STUCK, EXHAUSTED = range(5)
+# Fields of PairState.pair: the next pair, its member that was not in the previous pair, the previous pair, and the missing rows.
 RISING, FALLING, FRESH, KEPT, NEW, MISSING, MISSING_TOO, FIELDS = range(8)
-# Fields of PairState.now: the extremes, the dual, the smallest violation so far, and the number of steps since the last progress.
-TOP, BOTTOM, DUAL, LEAST, IDLE, NUMBERS = range(6)
-NOWHERE = -1
+# Fields of PairState.measures: the extremes, the dual, the smallest violation so far, and the number of steps since the last
+# progress.
+TOP, BOTTOM, DUAL, LEAST, IDLE, MEASURES = range(6)
+NO_MEMBER = -1
 
 
 class PairChoice(NamedTuple):
@@ -77,27 +78,27 @@ class PairState(NamedTuple):
         Buffer for the gains of the pairs of one member with those of a block.
     narrow : ndarray of float32, shape (PAGE,)
         The same, for `gains_down`.
-    at, now : ndarray of int64 and float64
+    pair, measures : ndarray of int64 and float64
         The current pair and the measures of progress; see the constants above for the fields.
     stride : int
         Distance between two blocks within a row of `pages`; 0 if each block has a page of its own.
     """
 
-    alpha: Any
-    g: Any
-    lower: Any
-    upper: Any
-    up: Any
-    down: Any
-    diagonal: Any
-    rise: Any
-    fall: Any
-    tops: Any
-    bottoms: Any
-    gains: Any
-    narrow: Any
-    at: Any
-    now: Any
+    alpha: Values
+    g: Values
+    lower: Values
+    upper: Values
+    up: Flags
+    down: Flags
+    diagonal: Floats
+    rise: Floats
+    fall: Floats
+    tops: Values
+    bottoms: Values
+    gains: Floats
+    narrow: NDArray[np.float32]
+    pair: Ints
+    measures: Values
     stride: int
 
 
@@ -107,13 +108,13 @@ def make_pair_state(
     lower: NDArray[np.float64],
     upper: NDArray[np.float64],
     diagonal: NDArray[Any],
-    at: Ints,
-    now: NDArray[np.float64],
+    pair: Ints,
+    measures: NDArray[np.float64],
     stride: int = 0,
 ) -> PairState:
     """Make the state of the given members.
 
-    `alpha`, `g`, `at` and `now` are changed in place by the steps; `diagonal` has the type of the kernel values.
+    `alpha`, `g`, `pair` and `measures` are changed in place by the steps; `diagonal` has the type of the kernel values.
     """
     dtype, blocks = diagonal.dtype, blocks_of(len(alpha))
     return PairState(
@@ -130,57 +131,57 @@ def make_pair_state(
         bottoms=np.full(blocks, np.inf),
         gains=np.zeros(PAGE, dtype),
         narrow=np.zeros(PAGE, np.float32),
-        at=at,
-        now=now,
+        pair=pair,
+        measures=measures,
         stride=stride,
     )
 
 
 @njit()
-def refresh_extremes(play: Any) -> None:  # pragma: no cover
+def refresh_extremes(state: PairState) -> None:  # pragma: no cover
     """Recompute the extremes of all blocks and the overall ones."""
-    for block in range(len(play.tops)):
-        start, stop = block * PAGE, min((block + 1) * PAGE, len(play.g))
-        play.tops[block], play.bottoms[block] = block_extremes(play.g, play.up, play.down, start, stop)
-    combine_extremes(play)
+    for block in range(len(state.tops)):
+        start, stop = block * PAGE, min((block + 1) * PAGE, len(state.g))
+        state.tops[block], state.bottoms[block] = block_extremes(state.g, state.up, state.down, start, stop)
+    combine_extremes(state)
 
 
 @njit()
-def combine_extremes(play: Any) -> None:  # pragma: no cover
+def combine_extremes(state: PairState) -> None:  # pragma: no cover
     """Compute the overall extremes from those of the blocks."""
-    play.now[TOP], play.now[BOTTOM] = -np.inf, np.inf
-    for block in range(len(play.tops)):
-        play.now[TOP] = max(play.now[TOP], play.tops[block])
-        play.now[BOTTOM] = min(play.now[BOTTOM], play.bottoms[block])
+    state.measures[TOP], state.measures[BOTTOM] = -np.inf, np.inf
+    for block in range(len(state.tops)):
+        state.measures[TOP] = max(state.measures[TOP], state.tops[block])
+        state.measures[BOTTOM] = min(state.measures[BOTTOM], state.bottoms[block])
 
 
 @njit()
-def kernel_value(play: Any, cache: Any, row: int, column: int) -> float:  # pragma: no cover
+def kernel_value(state: PairState, cache: RowCache, row: int, column: int) -> float:  # pragma: no cover
     """Return K of two members; the row must be present."""
     block = column // PAGE
-    return np.float64(cache.pages[cache.table[row, block], block * play.stride + column % PAGE])
+    return np.float64(cache.pages[cache.table[row, block], block * state.stride + column % PAGE])
 
 
 @njit()
-def length_of(play: Any, i: int, j: int, curvature: float) -> float:  # pragma: no cover
+def step_of_pair(state: PairState, i: int, j: int, curvature: float) -> float:  # pragma: no cover
     """Compute the step of a pair: by how much i rises and j falls."""
-    rise, fall = play.upper[i] - play.alpha[i], play.alpha[j] - play.lower[j]
-    length: float = step_length(play.g[i] - play.g[j], curvature, rise, fall)
+    rise, fall = state.upper[i] - state.alpha[i], state.alpha[j] - state.lower[j]
+    length: float = step_length(state.g[i] - state.g[j], curvature, rise, fall)
     return length
 
 
 @njit()
-def write(play: Any, place: int, value: float) -> None:  # pragma: no cover
+def write_alpha(state: PairState, place: int, value: float) -> None:  # pragma: no cover
     """Write a coefficient, snapped to its box, and update the masks and distances to the bounds."""
-    lower, upper = play.lower[place], play.upper[place]
+    lower, upper = state.lower[place], state.upper[place]
     value = snapped(value, lower, upper)
-    play.alpha[place] = value
-    play.up[place], play.down[place] = value < upper, value > lower
-    play.rise[place], play.fall[place] = upper - value, value - lower
+    state.alpha[place] = value
+    state.up[place], state.down[place] = value < upper, value > lower
+    state.rise[place], state.fall[place] = upper - value, value - lower
 
 
 @njit()
-def cornered(play: Any, place: int) -> bool:  # pragma: no cover
+def near_bound(state: PairState, place: int) -> bool:  # pragma: no cover
     """Return whether a coefficient is so close to a bound that maximum gain might get stuck (paper 4, section 2.4)."""
-    lower, upper = play.lower[place], play.upper[place]
-    return bool(min(play.alpha[place] - lower, upper - play.alpha[place]) <= CORNER * (upper - lower))
+    lower, upper = state.lower[place], state.upper[place]
+    return bool(min(state.alpha[place] - lower, upper - state.alpha[place]) <= CORNER * (upper - lower))

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from dasksvm.solver.decomposition.pair_state import (
-    AT_REST,
     BOTTOM,
+    CONTINUE,
+    CONVERGED,
     DUAL,
     EXHAUSTED,
     FALLING,
     FRESH,
-    GO,
     HMG,
     IDLE,
     KEPT,
@@ -26,147 +26,152 @@ from dasksvm.solver.decomposition.pair_state import (
     MISSING_TOO,
     MVP,
     NEW,
-    NOWHERE,
+    NO_MEMBER,
     RISING,
     ROW_MISSING,
     SECOND_ORDER,
     STUCK,
     TOP,
+    PairChoice,
+    PairState,
     combine_extremes,
-    cornered,
     kernel_value,
-    length_of,
+    near_bound,
     refresh_extremes,
-    write,
+    step_of_pair,
+    write_alpha,
 )
 from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
 from dasksvm.solver.lasvm.finishing import ROUNDING
 from dasksvm.solver.state.direction_search import LEAST_CURVATURE, find, gains_down, shift_block
-from dasksvm.solver.state.row_cache import PAGE, present
+from dasksvm.solver.state.row_cache import PAGE, RowCache, mark_used
 
 # The solver stops after this many steps in a row without a gain larger than rounding.
 IDLE_STEPS = 1000
 
 
 @njit()
-def advance(state: Any, cache: Any, rules: Any, most: int) -> tuple[int, int]:  # pragma: no cover
+def advance(
+    state: PairState, cache: RowCache, rules: PairChoice, max_steps: int
+) -> tuple[int, int]:  # pragma: no cover
     """Make steps while their kernel rows are present; return the reason to stop and the number of steps."""
-    if state.at[RISING] < 0:
+    if state.pair[RISING] < 0:
         code = _choose_first(state, cache, rules)
-        if code != GO:
+        if code != CONTINUE:
             return code, 0
-    for steps in range(most):
+    for steps in range(max_steps):
         code = _find_rows(state, cache)
-        if code == GO:
+        if code == CONTINUE:
             code = _step(state, cache, rules)
-            if code != GO:
+            if code != CONTINUE:
                 return code, steps + 1
         else:
             return code, steps
-    return GO, most
+    return CONTINUE, max_steps
 
 
 @njit()
-def _choose_first(state: Any, cache: Any, rules: Any) -> int:  # pragma: no cover
+def _choose_first(state: PairState, cache: RowCache, rules: PairChoice) -> int:  # pragma: no cover
     """Choose the first pair, with a search of its own because there is no step to combine it with."""
-    at, now = state.at, state.now
+    pair, measures = state.pair, state.measures
     refresh_extremes(state)
     by_maximum_gain = _by_maximum_gain(state, rules)
     searched = np.empty(0, np.int64)
-    if by_maximum_gain and (rules.by_gain or now[TOP] - now[BOTTOM] > rules.tau):
-        at[MISSING] = NOWHERE if present(cache, at[KEPT]) else at[KEPT]
-        at[MISSING_TOO] = NOWHERE if present(cache, at[NEW]) else at[NEW]
-        if at[MISSING] >= 0 or at[MISSING_TOO] >= 0:
+    if by_maximum_gain and (rules.by_gain or measures[TOP] - measures[BOTTOM] > rules.tau):
+        pair[MISSING] = NO_MEMBER if mark_used(cache, pair[KEPT]) else pair[KEPT]
+        pair[MISSING_TOO] = NO_MEMBER if mark_used(cache, pair[NEW]) else pair[NEW]
+        if pair[MISSING] >= 0 or pair[MISSING_TOO] >= 0:
             return ROW_MISSING
-        searched = _rows_to_search(cache, at, rules.rows)
-    unmoved = at[RISING]  # any index will do: a step of length 0 does not read the rows
+        searched = _rows_to_search(cache, pair, rules.rows)
+    unmoved = pair[RISING]  # any index will do: a step of length 0 does not read the rows
     return _choose_next(state, cache, rules, by_maximum_gain, _move(state, cache, unmoved, unmoved, 0.0, searched))
 
 
 @njit()
-def _find_rows(state: Any, cache: Any) -> int:  # pragma: no cover
+def _find_rows(state: PairState, cache: RowCache) -> int:  # pragma: no cover
     """Mark the rows of the next pair as used, and note which ones are missing.
 
     With second-order selection the first member's row is needed to choose the second member.
     """
-    at = state.at
-    at[MISSING] = NOWHERE if present(cache, at[RISING]) else at[RISING]
-    at[MISSING_TOO] = NOWHERE
-    if at[FALLING] < 0:
-        if at[MISSING] >= 0:
+    pair = state.pair
+    pair[MISSING] = NO_MEMBER if mark_used(cache, pair[RISING]) else pair[RISING]
+    pair[MISSING_TOO] = NO_MEMBER
+    if pair[FALLING] < 0:
+        if pair[MISSING] >= 0:
             return ROW_MISSING
-        at[FALLING] = _partner(state, cache, at[RISING])
-    if not present(cache, at[FALLING]):
-        at[MISSING_TOO] = at[FALLING]
-    return ROW_MISSING if at[MISSING] >= 0 or at[MISSING_TOO] >= 0 else GO
+        pair[FALLING] = _partner(state, cache, pair[RISING])
+    if not mark_used(cache, pair[FALLING]):
+        pair[MISSING_TOO] = pair[FALLING]
+    return ROW_MISSING if pair[MISSING] >= 0 or pair[MISSING_TOO] >= 0 else CONTINUE
 
 
 @njit()
-def _step(state: Any, cache: Any, rules: Any) -> int:  # pragma: no cover
-    """Make the step of the next pair and choose the pair after it; returns GO or the reason to stop."""
-    at, now, alpha, g = state.at, state.now, state.alpha, state.g
-    i, j = at[RISING], at[FALLING]
+def _step(state: PairState, cache: RowCache, rules: PairChoice) -> int:  # pragma: no cover
+    """Make the step of the next pair and choose the pair after it; returns CONTINUE or the reason to stop."""
+    pair, measures, alpha, g = state.pair, state.measures, state.alpha, state.g
+    i, j = pair[RISING], pair[FALLING]
     curvature = np.float64(state.diagonal[i]) + np.float64(state.diagonal[j]) - 2.0 * kernel_value(state, cache, i, j)
-    length = length_of(state, i, j, curvature)
+    length = step_of_pair(state, i, j, curvature)
     gain = length * (g[i] - g[j]) - 0.5 * length * length * curvature
     before_i, before_j = alpha[i], alpha[j]
-    write(state, i, alpha[i] + length)
-    write(state, j, alpha[j] - length)
+    write_alpha(state, i, alpha[i] + length)
+    write_alpha(state, j, alpha[j] - length)
     if alpha[i] == before_i and alpha[j] == before_j:
         return EXHAUSTED
-    now[DUAL] += gain
-    at[NEW] = j if at[FRESH] < 0 else at[FRESH]
-    at[KEPT] = i + j - at[NEW]
-    at[RISING] = at[FALLING] = at[FRESH] = NOWHERE
+    measures[DUAL] += gain
+    pair[NEW] = j if pair[FRESH] < 0 else pair[FRESH]
+    pair[KEPT] = i + j - pair[NEW]
+    pair[RISING] = pair[FALLING] = pair[FRESH] = NO_MEMBER
     by_maximum_gain = _by_maximum_gain(state, rules)
-    searched = _rows_to_search(cache, at, rules.rows) if by_maximum_gain else np.empty(0, np.int64)
+    searched = _rows_to_search(cache, pair, rules.rows) if by_maximum_gain else np.empty(0, np.int64)
     found = _move(state, cache, i, j, length, searched)
-    violation = now[TOP] - now[BOTTOM]
-    now[IDLE] = 0.0 if violation < now[LEAST] or gain > _rounding_gain(now) else now[IDLE] + 1.0
-    now[LEAST] = min(now[LEAST], violation)
-    if now[IDLE] > IDLE_STEPS:
+    violation = measures[TOP] - measures[BOTTOM]
+    measures[IDLE] = 0.0 if violation < measures[LEAST] or gain > _rounding_gain(measures) else measures[IDLE] + 1.0
+    measures[LEAST] = min(measures[LEAST], violation)
+    if measures[IDLE] > IDLE_STEPS:
         return EXHAUSTED
     return _choose_next(state, cache, rules, by_maximum_gain, found)
 
 
 @njit()
-def _rounding_gain(now: Any) -> float:  # pragma: no cover
+def _rounding_gain(measures: Values) -> float:  # pragma: no cover
     """Return the gain below which a step counts as rounding.
 
     Gradients are sums of the size of the dual, and a gain is the square of a difference of them.
     """
-    return float((ROUNDING * now[DUAL]) ** 2)
+    return float((ROUNDING * measures[DUAL]) ** 2)
 
 
 @njit()
-def _by_maximum_gain(state: Any, rules: Any) -> bool:  # pragma: no cover
+def _by_maximum_gain(state: PairState, rules: PairChoice) -> bool:  # pragma: no cover
     """Return whether the next pair is chosen by maximum gain."""
     if rules.selection == MVP or rules.selection == SECOND_ORDER:
         return False
     if rules.selection != MG and rules.selection != HMG:
         raise ValueError("unknown working set selection")
-    if state.at[NEW] < 0:
+    if state.pair[NEW] < 0:
         return False
-    return rules.selection == MG or not (cornered(state, state.at[KEPT]) and cornered(state, state.at[NEW]))
+    return rules.selection == MG or not (near_bound(state, state.pair[KEPT]) and near_bound(state, state.pair[NEW]))
 
 
 @njit()
-def _rows_to_search(cache: Any, at: Any, rows: int) -> Any:  # pragma: no cover
+def _rows_to_search(cache: RowCache, pair: Ints, rows: int) -> Ints:  # pragma: no cover
     """Return the members whose rows maximum gain searches, ascending or, for one row, just this one."""
     if rows == 0:
         return np.flatnonzero(cache.cached)
     if rows == 1:
-        return np.full(1, at[NEW])
+        return np.full(1, pair[NEW])
     if rows != 2:
         raise ValueError("maximum gain searches one row, two, or all that are cached")
     searched = np.empty(2, np.int64)
-    searched[0], searched[1] = min(at[KEPT], at[NEW]), max(at[KEPT], at[NEW])
+    searched[0], searched[1] = min(pair[KEPT], pair[NEW]), max(pair[KEPT], pair[NEW])
     return searched
 
 
 @njit()
 def _move(
-    state: Any, cache: Any, i: int, j: int, length: float, searched: Any
+    state: PairState, cache: RowCache, i: int, j: int, length: float, searched: Ints
 ) -> tuple[float, int, int, float]:  # pragma: no cover
     """Apply g ← g - λ (K_i - K_j), and search the pairs that include one of the members `searched`, block by block.
 
@@ -209,18 +214,18 @@ def _move(
 
 @njit()
 def _gains(
-    g: Any,
-    rise: Any,
-    fall: Any,
-    diagonal: Any,
+    g: Values,
+    rise: Floats,
+    fall: Floats,
+    diagonal: Floats,
     start: int,
     stop: int,
-    rows: Any,
+    rows: Floats,
     row: int,
     of: int,
     s: int,
     g_s: float,
-    gains: Any,
+    gains: Floats,
 ) -> float:  # pragma: no cover
     """Call `pair_gains`, but exclude the pair of s with itself."""
     rise_s, fall_s, within = rise[s], fall[s], start <= s < stop
@@ -234,21 +239,21 @@ def _gains(
 
 @njit(fastmath={"contract", "nnan", "nsz"})
 def pair_gains(
-    g: Any,
-    rise: Any,
-    fall: Any,
-    diagonal: Any,
+    g: Values,
+    rise: Floats,
+    fall: Floats,
+    diagonal: Floats,
     start: int,
     stop: int,
-    rows: Any,
+    rows: Floats,
     row: int,
     of: int,
     g_s: float,
-    d_s: Any,
-    rise_s: Any,
-    fall_s: Any,
-    gains: Any,
-) -> Any:  # pragma: no cover
+    d_s: np.floating[Any],
+    rise_s: np.floating[Any],
+    fall_s: np.floating[Any],
+    gains: Floats,
+) -> np.floating[Any]:  # pragma: no cover
     """Write the gain of each pair with s, from `start` to `stop`, within the box (paper 4, equation 3); return the largest.
 
     The kernel values are rows[row, of:]. The coefficient with the larger gradient rises.
@@ -274,40 +279,40 @@ def pair_gains(
 
 @njit()
 def _choose_next(
-    state: Any, cache: Any, rules: Any, by_maximum_gain: bool, found: tuple[float, int, int, float]
+    state: PairState, cache: RowCache, rules: PairChoice, by_maximum_gain: bool, found: tuple[float, int, int, float]
 ) -> int:  # pragma: no cover
-    """Choose the next pair; returns GO or the reason to stop."""
-    at, now, g = state.at, state.now, state.g
-    if not (by_maximum_gain and rules.by_gain) and not now[TOP] - now[BOTTOM] > rules.tau:
-        return AT_REST
+    """Choose the next pair; returns CONTINUE or the reason to stop."""
+    pair, measures, g = state.pair, state.measures, state.g
+    if not (by_maximum_gain and rules.by_gain) and not measures[TOP] - measures[BOTTOM] > rules.tau:
+        return CONVERGED
     if by_maximum_gain:
         i, j, fresh, length, gain = -1, -1, -1, 0.0, 0.0
         if found[0] > 0.0:
             i, j, fresh = _pair_of_gain(state, cache, found)
             diagonal = np.float64(state.diagonal[i]) + np.float64(state.diagonal[j])
             curvature = max(diagonal - 2.0 * kernel_value(state, cache, found[1], fresh), LEAST_CURVATURE)
-            length = length_of(state, i, j, curvature)
+            length = step_of_pair(state, i, j, curvature)
             gain = length * (g[i] - g[j] - 0.5 * length * curvature)
         if rules.by_gain and length < rules.tau:
-            return AT_REST
-        if gain > _rounding_gain(now) and (
+            return CONVERGED
+        if gain > _rounding_gain(measures) and (
             state.alpha[i] + length != state.alpha[i] or state.alpha[j] - length != state.alpha[j]
         ):
-            at[RISING], at[FALLING], at[FRESH] = i, j, fresh
-            return GO
-        if not now[TOP] - now[BOTTOM] > rules.tau:
-            return AT_REST
+            pair[RISING], pair[FALLING], pair[FRESH] = i, j, fresh
+            return CONTINUE
+        if not measures[TOP] - measures[BOTTOM] > rules.tau:
+            return CONVERGED
         if rules.selection == MG:
             return STUCK
-    at[RISING] = _first_with(g, state.up, state.tops, now[TOP])
+    pair[RISING] = _first_with(g, state.up, state.tops, measures[TOP])
     if rules.selection != SECOND_ORDER:
-        at[FALLING] = _first_with(g, state.down, state.bottoms, now[BOTTOM])
-    return GO
+        pair[FALLING] = _first_with(g, state.down, state.bottoms, measures[BOTTOM])
+    return CONTINUE
 
 
 @njit()
 def _pair_of_gain(
-    state: Any, cache: Any, found: tuple[float, int, int, float]
+    state: PairState, cache: RowCache, found: tuple[float, int, int, float]
 ) -> tuple[int, int, int]:  # pragma: no cover
     """Return the pair with the largest gain: the rising member, the falling one, and which of them was not searched."""
     best, s, block, g_s = found
@@ -322,7 +327,7 @@ def _pair_of_gain(
 
 
 @njit()
-def _first_with(g: Any, allowed: Any, extremes: Any, number: float) -> int:  # pragma: no cover
+def _first_with(g: Values, allowed: Flags, extremes: Values, number: float) -> int:  # pragma: no cover
     block = 0
     while extremes[block] != number:
         block += 1
@@ -330,7 +335,7 @@ def _first_with(g: Any, allowed: Any, extremes: Any, number: float) -> int:  # p
 
 
 @njit()
-def _partner(state: Any, cache: Any, i: int) -> int:  # pragma: no cover
+def _partner(state: PairState, cache: RowCache, i: int) -> int:  # pragma: no cover
     """Find the partner j of i with the largest second-order gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij), ignoring the box."""
     best, where = np.float32(0.0), 0
     for block in range(len(state.tops)):
@@ -343,7 +348,7 @@ def _partner(state: Any, cache: Any, i: int) -> int:  # pragma: no cover
 
 
 @njit()
-def _partner_gains(state: Any, cache: Any, i: int, block: int) -> Any:  # pragma: no cover
+def _partner_gains(state: PairState, cache: RowCache, i: int, block: int) -> np.float32:  # pragma: no cover
     start, stop, of = block * PAGE, min((block + 1) * PAGE, len(state.g)), block * state.stride
     row = cache.pages[cache.table[i, block]][of : of + stop - start]
     return gains_down(

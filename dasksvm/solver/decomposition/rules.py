@@ -45,14 +45,14 @@ class PairRules(NamedTuple):
 
 
 class BlockRules(NamedTuple):
-    """What the user set for blocks.
+    """The parameters of decomposition in blocks.
 
     Attributes
     ----------
     selection : {"mvp", "second-order", "mg", "hmg"}
         How a pair is chosen within a block; see `PairRules`. "mg" and "hmg" always search two rows.
     size : int
-        Of the working set; 0 leaves it to the solver.
+        Size of the working set; 0: chosen by the solver.
     shrinking : bool
     limit : int
         As in `PairRules`.
@@ -66,7 +66,7 @@ class BlockRules(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DecompositionSettings(Settings):
-    """What defines a run of a batch solver.
+    """The settings that the batch solvers share.
 
     Attributes
     ----------
@@ -78,13 +78,13 @@ class DecompositionSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class PairSettings(DecompositionSettings):
-    """What defines a run in pairs."""
+    """The settings of decomposition in pairs."""
 
     rules: PairRules
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSettings(DecompositionSettings):
-    """What defines a run in blocks."""
+    """The settings of decomposition in blocks."""
 
     rules: BlockRules

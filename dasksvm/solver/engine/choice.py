@@ -1,7 +1,6 @@
 """Choosing examples by their decision values (paper 1, sections 4.1 to 4.4): the best of each group of candidates."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.selection import NEAR_ENOUGH, measure_of
 from dasksvm.solver.engine.tiles import margins, score
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Features, Ints
+from dasksvm.solver.kernels.features import Features, Flags, Ints
 from dasksvm.solver.kernels.kernel import BLOCK_ROWS, Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch, ScorePlan, Targets, View
@@ -101,7 +100,7 @@ def near_boundary(view: View) -> NDArray[np.float64]:
 
 
 @njit()
-def group_ends(close: Any, size: int, enough: int, groups: int) -> Any:  # pragma: no cover
+def group_ends(close: Flags, size: int, enough: int, groups: int) -> Ints:  # pragma: no cover
     """Return where each complete group ends: after `size` candidates, or after `enough` close ones."""
     ends = np.empty(groups, np.int64)
     found = start = near = 0

@@ -1,22 +1,21 @@
-"""The criteria by which the best of a pool of examples comes next (paper 1, section 4)."""
+"""The criteria that choose the next example from a pool (paper 1, section 4)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Values = NDArray[np.float64]
+from dasksvm.solver.kernels.features import Values
 
 
 class Criterion(NamedTuple):
-    """What a selection criterion stands for.
+    """A selection criterion.
 
     Attributes
     ----------
     measure : callable, or None
-        Called with decision values and labels (1, -1, or 0 for no part), both of shape (P, m); the candidate for which the result
-        is least in some problem comes next. None: examples come in random order, and nothing is measured.
+        Called with decision values and labels (1, -1, or 0 for examples that are not part of a problem), both of shape (P, m).
+        The candidate with the smallest result in any problem is processed next. None: examples come in random order.
     labels : bool
         Whether the measure depends on the labels.
     adaptive : bool
@@ -29,13 +28,13 @@ class Criterion(NamedTuple):
 
 
 def _margin(decision: Values, sign: Values) -> Values:
-    """How far an example is on the side of its label (paper 1, section 4.1)."""
+    """Return y f(x), which is inf for examples that are not part of a problem (paper 1, section 4.1)."""
     found: Values = np.where(sign == 0, np.inf, decision * sign)
     return found
 
 
 def _distance(decision: Values, sign: Values) -> Values:
-    """How far an example is from the boundary, whatever its label (paper 1, section 4.2)."""
+    """Return |f(x)|, the distance from the boundary (paper 1, section 4.2)."""
     return np.abs(decision)
 
 

@@ -13,7 +13,7 @@ from dasksvm.solver.state.capture import Stateful
 QUANTILE, BATCHES = 0.99, 4
 
 
-class Slack(Stateful):
+class GrowthEstimate(Stateful):
     """The largest growth of a violation in the last batches, ignoring the one percent that grew most in each batch.
 
     Parameters
@@ -21,21 +21,21 @@ class Slack(Stateful):
     problems : int
     """
 
-    STATE = ("seen",)
+    STATE = ("growths",)
 
     def __init__(self, problems: int) -> None:
         self.problems = problems
-        self.seen: list[NDArray[np.float64]] = []
+        self.growths: list[NDArray[np.float64]] = []
 
-    def note(self, moves: NDArray[np.float64]) -> None:
+    def record(self, moves: NDArray[np.float64]) -> None:
         """Record the growth of the candidates' violations in a batch, shape (P, K); values that are not finite are ignored."""
         rows = [row[np.isfinite(row)] for row in moves]
-        seen = [max(float(np.quantile(row, QUANTILE)), 0.0) if len(row) else 0.0 for row in rows]
-        self.seen = [*self.seen, np.array(seen)][-BATCHES:]
+        growths = [max(float(np.quantile(row, QUANTILE)), 0.0) if len(row) else 0.0 for row in rows]
+        self.growths = [*self.growths, np.array(growths)][-BATCHES:]
 
-    def now(self) -> NDArray[np.float64]:
+    def current(self) -> NDArray[np.float64]:
         """Return by how much a violation may grow in each problem; inf until enough batches are recorded."""
-        if len(self.seen) < BATCHES:
+        if len(self.growths) < BATCHES:
             return np.full(self.problems, np.inf)
-        largest: NDArray[np.float64] = np.max(self.seen, axis=0)
+        largest: NDArray[np.float64] = np.max(self.growths, axis=0)
         return largest

@@ -1,20 +1,17 @@
-"""What solves the problem restricted to the expansion: the interface that finishing and the batch solvers implement."""
+"""The interface of finishers, which solve the problem restricted to the expansion; the batch solvers implement it too."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.kernels.features import Floats, Ints, Values
 from dasksvm.solver.state.capture import State
 from dasksvm.solver.state.expansion import Expansion
 
-Values = NDArray[np.float64]
-
 
 class Outcome(NamedTuple):
-    """What finishing gives: coefficients (P, V), the extremes that the biases lie between (P, 2), violations and duals (P,)."""
+    """The result of finishing: coefficients (P, V), the extremes that enclose the biases (P, 2), violations and duals (P,)."""
 
     coefficients: Values
     extremes: Values
@@ -23,16 +20,16 @@ class Outcome(NamedTuple):
 
     @classmethod
     def of_problem(cls, alpha: Values, extremes: tuple[float, float], delta: float, dual: float) -> Self:
-        """Make the outcome of one problem with coefficients of shape (V,)."""
+        """Return the outcome of one problem with coefficients of shape (V,)."""
         return cls(alpha[None], np.array([extremes]), np.array([delta]), np.array([dual]))
 
 
 class Finisher(Protocol):
     """The steps of one problem, on copies of its coefficients and gradients.
 
-    It is used in rounds. As long as `choose` returns True, a round is: `missing` lists the members whose kernel rows have to be
-    computed, `put` receives these rows, `solve` makes the steps. Between two rounds, and between `missing` and `put`, its whole
-    state is what `state` gives.
+    It works in rounds. As long as `choose` returns True, a round follows: `missing` lists the members whose kernel rows have to
+    be computed, `put` receives these rows, and `solve` makes the steps. `state` returns its whole state; it may be called between
+    two rounds, and between `missing` and `put`.
     """
 
     @property
@@ -48,30 +45,32 @@ class Finisher(Protocol):
         """Coefficients, or dual variables, of all places: shape (V,), or (d, V) for a machine."""
 
     def choose(self, expansion: Expansion) -> bool:
-        """Choose what the next round works on; False when the problem is solved, or nothing more can be gained."""
+        """Choose what the next round works on; return False if the problem is solved or no more gain is possible."""
 
     def order(self, expansion: Expansion) -> Ints:
-        """Slots of the places that the columns of kernel rows stand for."""
+        """Return the slots of the places that the columns of kernel rows refer to."""
 
     def missing(self, expansion: Expansion) -> Ints:
-        """List the slots of the members whose kernel rows the round needs and does not have."""
+        """Return the slots of the members whose kernel rows the round needs but are not cached."""
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
-        """Keep the rows that `missing` listed."""
+        """Cache the rows that `missing` listed."""
 
     def solve(self, expansion: Expansion) -> None:
         """Make the steps of the round."""
 
     def outcome(self) -> Outcome:
-        """Tell what it has come to."""
+        """Return the result so far."""
 
     def state(self) -> State:
-        """Give what a snapshot needs beside the expansion; see `Stateful`."""
+        """Return the state that is not part of the expansion; see `Stateful`."""
 
     def restore(self, state: State) -> None:
-        """Go on where `state` was taken."""
+        """Continue from a state."""
 
 
 def outcome_of(finished: Sequence[Finisher]) -> Outcome:
-    """Put the outcomes of all problems together."""
-    return Outcome(*(np.concatenate(parts) for parts in zip(*(now.outcome() for now in finished), strict=True)))
+    """Combine the outcomes of all problems."""
+    return Outcome(
+        *(np.concatenate(parts) for parts in zip(*(finisher.outcome() for finisher in finished), strict=True))
+    )

@@ -1,6 +1,7 @@
-"""The whole state of a learner as a flat mapping of arrays and scalars, and back. Snapshots stand on it.
+"""The state of a learner as a flat mapping of arrays and scalars, and back; snapshots store this mapping.
 
-Which of its fields are state, a learner says itself. Here are the parts that are made anew with arguments of their own.
+A learner lists the fields that are its state (`STATE`). This module adds the objects that have to be constructed with arguments
+before their state can be restored: the order, the pools, the finishers and the plans in flight.
 """
 
 import copyreg
@@ -13,45 +14,46 @@ from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.learners import LEARNERS, make_learner
 from dasksvm.solver.engine.selection import Pools, RandomOrder
 from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import Choice, RowsPlan, ScorePlan, View
 from dasksvm.solver.state.capture import State, capture, part_of, read_features
 
-VIEW = ("version", "alpha", "top", "bottom", "wants", "slack", "tau", "band", "tile", "exact")
+VIEW_FIELDS = ("version", "alpha", "top", "bottom", "needed_classes", "slack", "tau", "band", "tile", "exact")
 
 
 def state(learner: Learner) -> State:
-    """Copy the state of a learner between two calls, as `view` gives it."""
+    """Return a copy of the state of a learner between two calls; see `view`."""
     return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in view(learner).items()}
 
 
 def view(learner: Learner) -> State:
-    """Give the state of a learner between two calls; the arrays are its own, and change with the next call.
+    """Return the state of a learner between two calls; the arrays are the learner's own and change with the next call.
 
     Returns
     -------
     dict
-        Of str to ndarray, int, float, bool or str. Kernel rows are in it, so that the run goes on bitwise.
+        Of str to ndarray, int, float, bool or str. It includes the kernel rows: a resumed run gives the same bits.
     """
     order, generation = learner.order, learner.expansion.generation
     out = learner.state() | capture("pools", learner.pools)
     out |= {"order.chunks": np.array(order.chunks), "order.seed": order.seed, "order.base": order.base}
     out["finishing"] = len(learner.finishing)
-    for at, now in enumerate(learner.finishing):
-        out |= {f"finishing.{at}.{name}": value for name, value in now.state().items()}
+    for at, finisher in enumerate(learner.finishing):
+        out |= {f"finishing.{at}.{name}": value for name, value in finisher.state().items()}
     out["inflight"] = np.array(sorted(learner.inflight), np.int64)
     for sequence, (plan, arrivals) in learner.inflight.items():
-        out |= {f"plan.{sequence}.{name}": value for name, value in _plan(plan, generation).items()}
+        out |= {f"plan.{sequence}.{name}": value for name, value in _plan_state(plan, generation).items()}
         out[f"plan.{sequence}.arrivals"] = arrivals
     return out
 
 
 def restore(settings: Settings, state: State) -> Learner:
-    """Make a learner that goes on where `state` was taken.
+    """Return a learner that continues from a state.
 
     Parameters
     ----------
     settings : Settings
-        Those of the learner the state was taken from.
+        The settings of the learner that the state was taken from.
     state : dict
     """
     learner = make_learner(settings)
@@ -80,12 +82,12 @@ for _kind in LEARNERS.values():
     copyreg.pickle(_kind, _reduce)
 
 
-def _plan(plan: ScorePlan | RowsPlan, generation: int) -> State:
-    """A plan, with the number of slots that it refers to; with their features where its store is gone by now."""
+def _plan_state(plan: ScorePlan | RowsPlan, generation: int) -> State:
+    """Return the state of a plan: with the number of slots it refers to, or with features if its store was replaced."""
     if isinstance(plan, RowsPlan):
         return {"slots": plan.slots, "order": plan.order, "count": len(plan.members)}
     published = plan.view
-    out = {name: getattr(published, name) for name in VIEW}
+    out = {name: getattr(published, name) for name in VIEW_FIELDS}
     out["rows"] = plan.rows
     if plan.choice is not None:
         out |= {f"choice.{name}": value for name, value in asdict(plan.choice).items()}
@@ -98,7 +100,7 @@ def _plan(plan: ScorePlan | RowsPlan, generation: int) -> State:
 
 def _read_plan(sequence: int, state: State, learner: Learner) -> ScorePlan | RowsPlan:
     s = learner.expansion
-    order: Any = state.get("order")
+    order: Ints = state.get("order", np.zeros(0, np.int64))
     members = s.members().part(0, state["count"]) if "count" in state else None
     if "slots" in state:
         assert members is not None
@@ -108,7 +110,7 @@ def _read_plan(sequence: int, state: State, learner: Learner) -> ScorePlan | Row
         generation, order = -1 - sequence, np.arange(state["alpha"].shape[1])
         features = part_of(state, "members.")
         members = read_features(features) if features else None
-    published = {name: state[name] for name in VIEW}
-    shown = View(generation=generation, members=members, order=order, machine=s.machine, **published)
+    published = {name: state[name] for name in VIEW_FIELDS}
+    restored_view = View(generation=generation, members=members, order=order, machine=s.machine, **published)
     choice = part_of(state, "choice.")
-    return ScorePlan(sequence, state["rows"], shown, Choice(**choice) if choice else None)
+    return ScorePlan(sequence, state["rows"], restored_view, Choice(**choice) if choice else None)

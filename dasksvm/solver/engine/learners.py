@@ -1,4 +1,4 @@
-"""Which learner some settings ask for: the registry of the solvers."""
+"""The registry of the solvers: the learner for each type of settings."""
 
 from dasksvm.solver.decomposition.block_learner import BlockLearner
 from dasksvm.solver.decomposition.pair_learner import PairLearner
@@ -23,7 +23,7 @@ LEARNERS: dict[type[Settings], type[Learner]] = {
 
 
 def make_learner(settings: Settings) -> Learner:
-    """Make a learner that has seen nothing.
+    """Return a new learner for some settings.
 
     Raises
     ------

@@ -46,9 +46,9 @@ def is_due(every: tuple[int, ...], before: int, seen: int) -> bool:
     return any(seen // step > before // step for step in every)
 
 
-def finished_copy(learner: Learner, each: Map = map) -> Finished:
+def finished_copy(learner: Learner, parallel_map: Map = map) -> Finished:
     """Return a finished copy of a learner's expansion; see `copying`."""
-    steps = copying(learner, each)
+    steps = copying(learner, parallel_map)
     while True:
         try:
             next(steps)
@@ -57,7 +57,7 @@ def finished_copy(learner: Learner, each: Map = map) -> Finished:
             return finished
 
 
-def copying(learner: Learner, each: Map = map) -> Generator[None, None, Finished]:
+def copying(learner: Learner, parallel_map: Map = map) -> Generator[None, None, Finished]:
     """Finish a copy of a learner's expansion, yielding after each round; the learner must not change in the meantime.
 
     The copy has a row cache of its own, of up to `cache_bytes`. Using the learner's would change which rows remain cached, and
@@ -68,21 +68,21 @@ def copying(learner: Learner, each: Map = map) -> Generator[None, None, Finished
     ----------
     learner : Learner
         After seeding; between two calls.
-    each : callable
-        As for `member_rows`.
+    parallel_map : callable
+        See `member_rows`.
     """
-    s, settings, workspace = learner.expansion.shadow(), learner.settings, Workspace()
+    s, settings, workspace = learner.expansion.with_own_cache(), learner.settings, Workspace()
     copies: list[Finisher] = []
     for problem in range(settings.problems):
-        now = learner.finisher(s, problem, learner.copy_tau())
-        while now.choose(s):
-            missing = now.missing(s)
+        finisher = learner.finisher(s, problem, learner.preview_tau())
+        while finisher.choose(s):
+            missing = finisher.missing(s)
             if len(missing):
-                plan = RowsPlan(0, missing, s.members(), now.order(s))
-                now.put(s, member_rows(plan, settings.kernel, workspace, each).rows)
-            now.solve(s)
+                plan = RowsPlan(0, missing, s.members(), finisher.order(s))
+                finisher.put(s, member_rows(plan, settings.kernel, workspace, parallel_map).rows)
+            finisher.solve(s)
             yield
-        copies.append(now)
+        copies.append(finisher)
     found = outcome_of(copies)
     places = s.support(found.coefficients)
     progress = replace(learner.progress(), phase=PHASE, members=len(places), delta=found.delta, dual=found.dual)

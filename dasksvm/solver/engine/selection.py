@@ -11,10 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.criteria import CRITERIA
-from dasksvm.solver.engine.criteria import RANDOM as RANDOM  # the learner imports it from here
-from dasksvm.solver.engine.criterion import Values
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.engine.criteria import CRITERIA, RANDOM
+from dasksvm.solver.kernels.features import Ints, Values
 from dasksvm.solver.messages import Choice
 from dasksvm.solver.state.capture import Stateful
 
@@ -52,7 +50,7 @@ class Selection:
         return CRITERIA.find(self.criterion).adaptive
 
     @property
-    def most(self) -> int:
+    def largest_pool(self) -> int:
         """The largest pool that one example is chosen from."""
         return 2 * self.candidates if self.adaptive else self.candidates
 
@@ -104,13 +102,13 @@ class RandomOrder:
             end = int(self._ends[at])
             taken = min(stop, end)
             chunk = int(self._chunk_order[at])
-            within = self._within(epoch, chunk)
+            within = self._rows_of_chunk(epoch, chunk)
             offset = end - self.chunks[chunk]
             parts.append(self._starts[chunk] + within[start - offset : taken - offset])
             start, at = taken, at + 1
         return self.base + np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
-    def _within(self, epoch: int, chunk: int) -> Ints:
+    def _rows_of_chunk(self, epoch: int, chunk: int) -> Ints:
         if self._shuffled_chunk != (epoch, chunk):
             self._shuffled = self._shuffled_order(epoch, chunk, count=self.chunks[chunk])
             self._shuffled_chunk = (epoch, chunk)
@@ -128,33 +126,34 @@ class Pools(Stateful):
     Parameters
     ----------
     order : RandomOrder
-    how : Selection
+    selection : Selection
     """
 
-    STATE = ("turn", "position", "free", "groups", "size", "mark")
+    STATE = ("pass_number", "position", "free", "groups", "size", "status")
 
-    def __init__(self, order: RandomOrder, how: Selection) -> None:
+    def __init__(self, order: RandomOrder, selection: Selection) -> None:
         self.order = order
-        self.how = how
-        self.turn = self.position = self.free = 0
-        self.mark: NDArray[np.uint8] = np.zeros(len(order), np.uint8)
+        self.selection = selection
+        self.pass_number = self.position = self.free = 0
+        self.status: NDArray[np.uint8] = np.zeros(len(order), np.uint8)
         # Number of examples to choose per batch; number of candidates per choice with a criterion that closes pools early.
         self.groups, self.size = 1.0, float(NEAR_ENOUGH)
 
-    def begin(self, out: Ints) -> None:
-        """Begin an epoch, in which every example can be chosen except those in `out`."""
-        self.mark[:] = FREE
-        self.mark[out[out >= self.order.base] - self.order.base] = PROCESSED
-        self.free = int(np.count_nonzero(self.mark == FREE))
+    def begin(self, excluded: Ints) -> None:
+        """Begin an epoch, in which every example can be chosen except those in `excluded`."""
+        self.status[:] = FREE
+        self.status[excluded[excluded >= self.order.base] - self.order.base] = PROCESSED
+        self.free = int(np.count_nonzero(self.status == FREE))
 
-    def ask(self, left: int) -> tuple[Ints, Choice]:
+    def draw_candidates(self, left: int) -> tuple[Ints, Choice]:
         """Draw the candidates of the next batch, of which at most `left` are to be chosen."""
-        how, adaptive = self.how, self.how.adaptive
-        groups = min(1 if how.exact else int(self.groups), left)
+        selection, adaptive = self.selection, self.selection.adaptive
+        groups = min(1 if selection.exact else int(self.groups), left)
         # There are candidates for at least one pool of the largest size, so that one example can be chosen in any case.
-        needed = max(groups * min(self.size, how.most), how.most if groups else 0) if adaptive else groups * how.most
+        largest = selection.largest_pool
+        needed = max(groups * min(self.size, largest), largest if groups else 0) if adaptive else groups * largest
         rows = self.draw(int(np.ceil(needed)))
-        return rows, Choice(how.criterion, how.most, groups if adaptive else -(-len(rows) // how.most))
+        return rows, Choice(selection.criterion, largest, groups if adaptive else -(-len(rows) // largest))
 
     def draw(self, count: int) -> Ints:
         """Draw the next `count` examples that are neither processed nor drawn, or as many as there are left."""
@@ -163,23 +162,23 @@ class Pools(Stateful):
         self.free -= missing
         while missing:
             if self.position == len(self.order):
-                self.turn, self.position = self.turn + 1, 0
+                self.pass_number, self.position = self.pass_number + 1, 0
             stop = min(self.position + max(missing, LEAST_SCAN), len(self.order))
-            rows = self.order.rows(self.turn, self.position, stop)
-            fresh = np.flatnonzero(self.mark[rows - self.order.base] == FREE)[:missing]
+            rows = self.order.rows(self.pass_number, self.position, stop)
+            fresh = np.flatnonzero(self.status[rows - self.order.base] == FREE)[:missing]
             self.position = self.position + int(fresh[-1]) + 1 if len(fresh) == missing else stop
             found.append(rows[fresh])
-            self.mark[found[-1] - self.order.base] = DRAWN
+            self.status[found[-1] - self.order.base] = DRAWN
             missing -= len(fresh)
         return np.concatenate([np.zeros(0, np.int64), *found])
 
-    def take_out(self, rows: Ints) -> None:
+    def exclude(self, rows: Ints) -> None:
         """Exclude examples for the rest of this epoch; they may or may not be drawn at the moment."""
         at = rows - self.order.base
-        self.free -= int(np.count_nonzero(self.mark[at] == FREE))
-        self.mark[at] = PROCESSED
+        self.free -= int(np.count_nonzero(self.status[at] == FREE))
+        self.status[at] = PROCESSED
 
-    def settle(self, drawn: Ints, chosen: Ints, sampled: int) -> None:
+    def put_back(self, drawn: Ints, chosen: Ints, sampled: int) -> None:
         """Put back the examples that were drawn and not chosen.
 
         Parameters
@@ -188,12 +187,12 @@ class Pools(Stateful):
         sampled : int
             Number of candidates that they were chosen from.
         """
-        self.mark[drawn - self.order.base] = FREE
-        self.mark[chosen - self.order.base] = PROCESSED
+        self.status[drawn - self.order.base] = FREE
+        self.status[chosen - self.order.base] = PROCESSED
         self.free += len(drawn) - len(chosen)
         self.size = sampled / len(chosen)
 
-    def pace(self, moved: NDArray[np.float64], members: int, room: float, lookahead: int) -> None:
+    def adapt_batch_size(self, moved: NDArray[np.float64], members: int, room: float, lookahead: int) -> None:
         """Adapt the size of the next batches to how much the expansion changes between the choice of an example and its use.
 
         Parameters
@@ -207,7 +206,7 @@ class Pools(Stateful):
         lookahead : int
             Number of batches in flight.
         """
-        most = min(TOLERATED_GROWTH * members / lookahead, room / ((lookahead + 1) * self.how.most))
+        most = min(TOLERATED_GROWTH * members / lookahead, room / ((lookahead + 1) * self.selection.largest_pool))
         if len(moved):
             change = TOLERATED_DRIFT / max(float(np.median(np.abs(moved))), 1e-9)
             self.groups = self.groups * float(np.clip(change, 0.5, 2.0))

@@ -1,4 +1,4 @@
-"""What defines a run and is common to all solvers. Each solver has a type of its own with the rest, beside its learner."""
+"""The settings that all solvers share; each solver derives a type of its own, which is defined with its learner."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,36 +9,35 @@ from dasksvm.solver.kernels.kernel import Kernel
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What defines a run; with the data, the order and the seeds it defines the model.
+    """The settings of a run; together with the data, their order and the seeds they determine the model.
 
-    The type says which solver it is for; see `LEARNERS`.
+    The type determines the solver; see `LEARNERS`.
 
     Attributes
     ----------
     kernel : Kernel
     problems : int
     epochs : int
-        0 stands for "until no example of the whole set violates".
+        Number of passes; 0: until no example of the whole set violates.
     max_examples, max_support : int
-        Examples to see at most; support vectors, or members, at which a run ends.
+        Largest number of examples to process; number of support vectors, or members, at which a run ends.
     cache_bytes, inflight_bytes : int
-        Bytes of kernel rows kept; of batches in flight.
+        Memory for cached kernel rows, and for batches in flight.
     lookahead : int
-        L, batches in flight.
+        L, the number of batches in flight.
     filter : bool
-        Whether rows of candidates that will hardly enter are dropped where they are computed; see `Slack`.
+        Whether kernel rows of candidates that will hardly enter are dropped by the executor; see `GrowthEstimate`.
     selection : Selection
         How the next example is chosen.
     tau : float
-        Violations up to this are left alone, and finishing stops there. Solvers without a bias, which have no such violations,
-        leave it at 0.
+        Tolerance: smaller violations are ignored, and finishing stops there. Solvers without a bias do not use it.
     finish : bool
-        Whether to end with finishing.
+        Whether the run ends with finishing.
     seed : int
-        Of the random choices among steps.
+        Seed of the random choices of steps.
     """
 
-    # Whether passes can go on until no example of the whole set violates.
+    # Whether passes can be repeated until no example of the whole set violates.
     converges: ClassVar[bool] = True
 
     kernel: Kernel

@@ -1,13 +1,12 @@
-"""The computations that plans ask for: pure functions of their arguments, which give the same bits in every executor."""
+"""The computations that plans request: pure functions of their arguments, which give the same bits in every executor."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Features, Ints
+from dasksvm.solver.kernels.features import Features, Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel, column_blocks
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch, MemberRows, RowsPlan, ScorePlan, Targets, View
@@ -25,7 +24,7 @@ def score(
     targets: Targets,
     workspace: Workspace,
 ) -> CandidateBatch:
-    """Compute the kernel values of a batch with S, and keep the rows of the examples that may enter S (see `drift.Slack`).
+    """Compute the kernel values of a batch with S, and keep the rows of the examples that may enter S (see `drift`).
 
     Parameters
     ----------
@@ -73,7 +72,7 @@ def score(
 def _score_without_rows(
     plan: ScorePlan, kernel: Kernel, features: Features, targets: Targets, workspace: Workspace
 ) -> CandidateBatch:
-    """Compute the margins of a batch, and keep the features of the examples that may enter S (see `drift.Slack`)."""
+    """Compute the margins of a batch, and keep the features of the examples that may enter S (see `drift`)."""
     view, (codes, sign, bound) = plan.view, targets
     values = np.zeros_like(sign)
     if view.members is not None:
@@ -102,42 +101,44 @@ def excess(view: View, codes: Ints, sign: NDArray[np.float64], margins: NDArray[
     """Compute by how much examples violate optimality, shape (P, m).
 
     For a multi-class machine it is the largest gradient of an example, for a solver without a bias its depth within the band
-    (see `within`), otherwise the violation of the pair of the example and an extreme member (see `violated`).
+    (see `band_depth`), otherwise the violation of the pair of the example and an extreme member (see `pair_violations`).
     """
     if view.machine is not None:
         worst: NDArray[np.float64] = gradients(view.machine, margins, codes).max(axis=0)[None]
         return worst
     if view.band:
-        return within(1.0 - sign * margins, view.top, view.bottom)
-    return violated(sign, sign - margins, view.top, view.bottom, view.wants)
+        return band_depth(1.0 - sign * margins, view.top, view.bottom)
+    return pair_violations(sign, sign - margins, view.top, view.bottom, view.needed_classes)
 
 
-def violated(
+def pair_violations(
     sign: NDArray[np.float64],
     gradient: NDArray[np.float64],
     top: NDArray[np.float64],
     bottom: NDArray[np.float64],
-    wants: NDArray[np.bool_],
+    needed_classes: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
     """Compute by how much examples violate with the extreme members, shape (P, m).
 
-    While S lacks one class, the violation is inf for examples of a class that `wants` asks for and -inf for the others.
+    While S lacks one class, the violation is inf for examples of a class in `needed_classes` and -inf for the others.
     """
     found = np.where(sign > 0, gradient - bottom[:, None], top[:, None] - gradient)
     if np.isfinite(found).all():
         return found
-    requested = np.where(sign > 0, wants[:, 1:], wants[:, :1])
+    requested = np.where(sign > 0, needed_classes[:, 1:], needed_classes[:, :1])
     return np.where(np.isinf(found), np.where(requested, np.inf, -np.inf), found)
 
 
-def within(lacking: NDArray[np.float64], top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
+def band_depth(
+    shortfall: NDArray[np.float64], top: NDArray[np.float64], bottom: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Compute how far inside the band from `bottom` to `top` the values 1 - y f of examples are, shape (P, m)."""
-    found: NDArray[np.float64] = np.minimum(lacking - bottom[:, None], top[:, None] - lacking)
+    found: NDArray[np.float64] = np.minimum(shortfall - bottom[:, None], top[:, None] - shortfall)
     return found
 
 
-def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map = map) -> MemberRows:
-    """Compute the kernel rows of some members with all members, in pieces that `each` may compute in parallel.
+def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, parallel_map: Map = map) -> MemberRows:
+    """Compute the kernel rows of some members with all members, in pieces that `parallel_map` may compute in parallel.
 
     Parameters
     ----------
@@ -145,7 +146,7 @@ def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map 
     kernel : Kernel
     workspace : Workspace
         Provides the memory for the rows of the result.
-    each : callable
+    parallel_map : callable
         `map`, or a parallel version of it; the pieces, and so the results, do not depend on it.
     """
     width = len(plan.order)
@@ -158,7 +159,7 @@ def member_rows(plan: RowsPlan, kernel: Kernel, workspace: Workspace, each: Map 
         columns = plan.members.part(int(part[0]), int(part[-1]) + 1) if in_place else plan.members.take(part)
         kernel.block(rows, columns, out, left)
 
-    for _ in each(fill, range(0, width if len(rows) else 0, PIECE)):
+    for _ in parallel_map(fill, range(0, width if len(rows) else 0, PIECE)):
         pass
     return MemberRows(plan.sequence, out)
 
@@ -188,7 +189,7 @@ def margins(
 
 
 @njit()
-def _add_margins(rows: Any, left: int, right: int, alpha: Any, margins: Any) -> None:  # pragma: no cover
+def _add_margins(rows: Floats, left: int, right: int, alpha: Values, margins: Values) -> None:  # pragma: no cover
     for p in range(alpha.shape[0]):
         weights, total = alpha[p], margins[p]
         for r in range(rows.shape[0]):
@@ -196,7 +197,7 @@ def _add_margins(rows: Any, left: int, right: int, alpha: Any, margins: Any) -> 
 
 
 @njit()
-def _compress(rows: Any, kept: Any) -> None:  # pragma: no cover
+def _compress(rows: Floats, kept: Ints) -> None:  # pragma: no cover
     """Move the kept rows to the front."""
     for to in range(len(kept)):
         if kept[to] != to:

@@ -1,7 +1,5 @@
 """exp of the non-positive exponents of a tile, in place."""
 
-from typing import Any
-
 import numpy as np
 
 from dasksvm.solver.jit import njit
@@ -19,7 +17,7 @@ def exponential(out: Floats, left: int, right: int) -> None:
 
 
 @njit(fastmath={"contract"})
-def _exp(out: Any, left: int, right: int) -> None:  # pragma: no cover
+def _exp(out: Floats, left: int, right: int) -> None:  # pragma: no cover
     """Compute exp of non-positive float32 numbers in place: 2^k · p(r) with |r| ≤ 1/2, relative error below 1e-7.
 
     Below e^-87 the result is 0 to float32's normal range: about 1e-38.

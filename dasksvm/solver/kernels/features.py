@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from dasksvm.solver.jit import SUMS, njit
 from dasksvm.solver.memory import Workspace
 
+# Kernel values and features, in whatever type they have; sums, coefficients and gradients; indices and counts; masks.
 Floats = NDArray[np.floating[Any]]
+Values = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """Give a read-only view: what crosses a wall is never written again."""
+    """Return a read-only view, for arrays in messages."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -59,7 +62,7 @@ class DenseFeatures:
         return self.values.dtype
 
     def take(self, rows: Ints, workspace: Workspace | None = None) -> Self:
-        """Copy some rows, into the workspace where there is one."""
+        """Copy some rows, into the workspace if one is given."""
         if workspace is None:
             return type(self)(self.values.take(rows, axis=0), self.squares.take(rows))
         values = workspace.array("features", (len(rows), self.width), self.dtype)
@@ -67,15 +70,15 @@ class DenseFeatures:
         return type(self)(values, self.squares.take(rows))
 
     def part(self, start: int, stop: int) -> Self:
-        """Give a range of rows, without copying."""
+        """Return a range of rows, without copying."""
         return type(self)(self.values[start:stop], self.squares[start:stop])
 
     def astype(self, dtype: np.dtype[Any]) -> Self:
-        """Convert the values; the norms are computed anew."""
+        """Convert the values and recompute the norms."""
         return type(self).of(self.values.astype(dtype))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Give the arrays that make these features, for a snapshot."""
+        """Return the arrays of these features, for snapshots."""
         return {"values": self.values, "squares": self.squares}
 
 
@@ -131,7 +134,7 @@ class SparseFeatures:
         return type(self)(self.data[where], self.indices[where], indptr, self.squares[rows], self.columns)
 
     def part(self, start: int, stop: int) -> Self:
-        """Give a range of rows, without copying the values."""
+        """Return a range of rows, without copying the values."""
         ends = self.indptr[start : stop + 1]
         values = slice(ends[0], ends[-1])
         return type(self)(
@@ -139,9 +142,9 @@ class SparseFeatures:
         )
 
     def compact(self) -> tuple[NDArray[np.int32], Floats]:
-        """Give the rows as columns of a dense matrix that has a line for each feature they use, and the line of each feature.
+        """Return the rows as the columns of a dense matrix with a line for each feature they use, and the line of each feature.
 
-        For tiles, never for a data set. The line of a feature that no row uses is -1.
+        The line of a feature that no row uses is -1. This is for tiles, not for whole data sets.
         """
         used = np.unique(self.indices)
         line_of = np.full(self.columns, -1, np.int32)
@@ -151,11 +154,11 @@ class SparseFeatures:
         return line_of, lines
 
     def astype(self, dtype: np.dtype[Any]) -> Self:
-        """Convert the values; the norms are computed anew."""
+        """Convert the values and recompute the norms."""
         return type(self).of(self.data.astype(dtype), self.indices, self.indptr, self.columns)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Give the arrays that make these features, for a snapshot."""
+        """Return the arrays of these features, for snapshots."""
         return {"data": self.data, "indices": self.indices, "indptr": self.indptr, "squares": self.squares}
 
 
@@ -163,7 +166,7 @@ Features = DenseFeatures | SparseFeatures
 
 
 @njit(fastmath=SUMS)
-def _squares(values: Any, squares: Any) -> None:  # pragma: no cover
+def _squares(values: Floats, squares: Floats) -> None:  # pragma: no cover
     for r in range(len(values)):
         row = values[r]
         total = 0.0
@@ -173,12 +176,12 @@ def _squares(values: Any, squares: Any) -> None:  # pragma: no cover
 
 
 class FeatureStore:
-    """The members' features by slot: appended to, read through immutable views.
+    """The members' features by slot; rows are appended, and read through immutable views.
 
     Parameters
     ----------
     first : Features
-        Rows that fix the type, the width and the layout; they take the slots 0, 1, ...
+        The first rows, with slots from 0; they determine the type, the width and the layout.
     """
 
     def __init__(self, first: Features) -> None:
@@ -192,7 +195,7 @@ class FeatureStore:
         return self._count
 
     def row_bytes(self) -> float:
-        """Bytes of a row, on average."""
+        """Return the average number of bytes of a row."""
         return sum(self._filled[name] * array[:1].nbytes for name, array in self._arrays.items()) / max(self._count, 1)
 
     def append(self, rows: Features) -> Ints:
@@ -217,7 +220,7 @@ class FeatureStore:
         self._filled[name] = stop
 
     def view(self) -> Features:
-        """Give the rows so far; they never change, whatever is appended later."""
+        """Return the rows so far; they do not change when more are appended."""
         arrays = {name: frozen(array[: self._filled[name]]) for name, array in self._arrays.items()}
         if self._kind is SparseFeatures:
             return SparseFeatures(**arrays, columns=self._columns)

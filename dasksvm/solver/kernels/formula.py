@@ -1,4 +1,4 @@
-"""What a kernel function declares about itself, and how the values of those made from dot products are computed."""
+"""The base classes of kernel functions: what each declares about itself, and how kernels of dot products are computed."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.jit import SUMS, njit
-from dasksvm.solver.kernels.features import DenseFeatures, Floats, SparseFeatures
+from dasksvm.solver.kernels.features import DenseFeatures, Floats, Ints, SparseFeatures
 
 
 class Parameters(Protocol):
@@ -45,7 +45,8 @@ class Formula(ABC):
         γ="scale" is 1 / (d · mean of |v - m|^order) over all values v of the data, whose mean is m: 2 stands for the variance,
         1 for the mean absolute deviation. γ="auto" is 1 / d.
     cost : float
-        Time of a kernel value for each feature of dense rows, roughly, in those of a dot product.
+        Multiply-adds of a kernel value for each feature of dense rows, roughly; 1 for kernels of dot products. Tasks of a cluster
+        are sized by it, which does not affect models.
     libsvm : LibsvmName or None
         None: LIBSVM does not have this kernel.
     sklearn : str or None
@@ -87,7 +88,7 @@ class DotProductFormula(Formula):
     def dense(self, kernel: Parameters, rows: DenseFeatures, columns: DenseFeatures, out: Floats, left: int) -> None:
         """Fill a part of a tile."""
         right = left + len(columns)
-        # OpenBLAS (0.3.31, SkylakeX, single rows) reads lanes it then drops, and their garbage sets the flag.
+        # OpenBLAS (0.3.31, SkylakeX, single rows) computes vector lanes that it discards, and these may set the flag.
         with np.errstate(invalid="ignore"):
             np.matmul(rows.values, columns.values.T, out=out[:, left:right])
         self.finish(kernel, out, left, right, rows.squares, columns.squares)
@@ -101,11 +102,17 @@ class DotProductFormula(Formula):
 
 @njit(fastmath=SUMS)
 def _sparse_dots(
-    data: Any, indices: Any, indptr: Any, line_of: Any, lines: Any, out: Any, left: int
+    data: Floats,
+    indices: NDArray[np.integer[Any]],
+    indptr: Ints,
+    line_of: NDArray[np.int32],
+    lines: Floats,
+    out: Floats,
+    left: int,
 ) -> None:  # pragma: no cover
-    """Dot products of CSR rows with dense ones: one multiply-add over all dense rows for each non-zero that they share.
+    """Compute dot products of CSR rows with dense rows: one multiply-add over all dense rows for each non-zero.
 
-    `lines` has the values of all dense rows for a feature; `line_of` says which line is a feature's, -1: none.
+    Each line of `lines` has the values of a feature in all dense rows; `line_of` is the line of each feature (-1: none).
     """
     height = lines.shape[1]
     group = 16

@@ -40,7 +40,7 @@ class Kernel:
 
     @property
     def formula(self) -> Formula:
-        """What is known of this kernel function."""
+        """The kernel function with this name."""
         return KERNELS.find(self.name)
 
     def diagonal(self, rows: Features) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.exponential import exponential
-from dasksvm.solver.kernels.features import DenseFeatures, Floats, SparseFeatures
+from dasksvm.solver.kernels.features import DenseFeatures, Floats, Ints, SparseFeatures
 from dasksvm.solver.kernels.formula import Formula, Parameters
 
 # Columns and features whose values are in the fastest cache while all rows of a tile are compared with them.
@@ -39,7 +39,7 @@ class Laplacian(Formula):
     def sparse(self, kernel: Parameters, rows: SparseFeatures, columns: SparseFeatures, out: Floats, left: int) -> None:
         """Fill a part of a tile.
 
-        |x - x'|₁ is |x|₁ + |x'|₁ less what the rows share: 2 min(|a|, |b|) where values a and b of a feature have one sign.
+        |x - x'|₁ is |x|₁ + |x'|₁ minus 2 min(|a|, |b|) for each feature whose values a and b in both rows have the same sign.
         """
         line_of, lines = rows.compact()
         own, theirs = (_absolute_sums(part.data, part.indptr) for part in (rows, columns))
@@ -55,8 +55,8 @@ LAPLACIAN = Laplacian()
 
 
 @njit()
-def _dense_distances(rows: Any, columns: Any, out: Any, left: int) -> None:  # pragma: no cover
-    """Compute |x - x'|₁ of rows and columns, four features at a time; columns are side by side, as vector code wants them."""
+def _dense_distances(rows: Floats, columns: Floats, out: Floats, left: int) -> None:  # pragma: no cover
+    """Compute |x - x'|₁ of rows and columns, four features at a time, with the columns side by side for vector code."""
     width, count = columns.shape[1], len(columns)
     side = np.empty((FEATURES, COLUMNS), out.dtype)
     for start in range(0, count, COLUMNS):
@@ -87,7 +87,7 @@ def _dense_distances(rows: Any, columns: Any, out: Any, left: int) -> None:  # p
 
 
 @njit()
-def _absolute_sums(data: Any, indptr: Any) -> Any:  # pragma: no cover
+def _absolute_sums(data: Floats, indptr: Ints) -> Floats:  # pragma: no cover
     """Compute |x|₁ of CSR rows, summed in float64."""
     found = np.empty(len(indptr) - 1, data.dtype)
     for r in range(len(found)):
@@ -100,7 +100,15 @@ def _absolute_sums(data: Any, indptr: Any) -> Any:  # pragma: no cover
 
 @njit()
 def _sparse_distances(
-    data: Any, indices: Any, indptr: Any, line_of: Any, lines: Any, own: Any, theirs: Any, out: Any, left: int
+    data: Floats,
+    indices: NDArray[np.integer[Any]],
+    indptr: Ints,
+    line_of: NDArray[np.int32],
+    lines: Floats,
+    own: Floats,
+    theirs: Floats,
+    out: Floats,
+    left: int,
 ) -> None:  # pragma: no cover
     """Compute |x - x'|₁ of dense rows and CSR columns; `lines` and `line_of` are as for dot products.
 

@@ -32,7 +32,9 @@ POLY = Poly()
 
 
 @njit()
-def _poly(out: Any, left: int, right: int, gamma: Any, coef0: Any, degree: int) -> None:  # pragma: no cover
+def _poly(
+    out: Floats, left: int, right: int, gamma: np.floating[Any], coef0: np.floating[Any], degree: int
+) -> None:  # pragma: no cover
     for r in range(out.shape[0]):
         line = out[r][left:right]
         for c in range(len(line)):

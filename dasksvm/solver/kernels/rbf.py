@@ -34,7 +34,9 @@ RBF = Rbf()
 
 
 @njit(fastmath={"contract"})
-def _rbf_exponent(out: Any, left: int, right: int, rows: Any, columns: Any, gamma: Any) -> None:  # pragma: no cover
+def _rbf_exponent(
+    out: Floats, left: int, right: int, rows: Floats, columns: Floats, gamma: np.floating[Any]
+) -> None:  # pragma: no cover
     """Turn x·x' into -γ |x - x'|², never above 0."""
     two, zero = out.dtype.type(2), out.dtype.type(0)
     for r in range(out.shape[0]):

@@ -1,4 +1,4 @@
-"""What the learners of two-class problems with a bias share: how the bias is found, and what is claimed of the whole set."""
+"""The base class of learners of problems with a bias: it determines the bias, and verifies claims about the whole set."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
@@ -14,12 +14,12 @@ from dasksvm.solver.lasvm.outside import Outside, best_bias
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.state.working_arrays import dual_objective
 
-# A share of free support vectors that is too small to take the bias from, unless the whole set is at the optimum.
+# If a smaller share of the support vectors is free, they do not determine the bias, unless the whole set is at the optimum.
 FEW_FREE = 0.01
 
 
 class BiasedFinisher(Finisher, Protocol):
-    """The steps of a problem with a bias. Arrays have an entry for each place."""
+    """A finisher of a problem with a bias. Arrays have an entry for each place."""
 
     @property
     def dual(self) -> float:
@@ -31,21 +31,21 @@ class BiasedFinisher(Finisher, Protocol):
 
     @property
     def lower(self) -> NDArray[np.float64]:
-        """The least that each coefficient may be."""
+        """Lower bound of each coefficient."""
 
     @property
     def upper(self) -> NDArray[np.float64]:
-        """The most that each coefficient may be."""
+        """Upper bound of each coefficient."""
 
     @property
     def member(self) -> NDArray[np.bool_]:
-        """Whether a member of this problem stands at each place."""
+        """Whether each place has a member of this problem."""
 
     def movable(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Tell which members may rise and which may fall."""
+        """Return which coefficients may rise and which may fall."""
 
     def extremes(self) -> tuple[float, float]:
-        """g_max and g_min of paper 1, equation 10; -inf and inf where nothing may move."""
+        """Return g_max and g_min of paper 1, equation 10; -inf and inf if no coefficient may move."""
 
 
 class BiasedLearner(Learner):
@@ -56,66 +56,67 @@ class BiasedLearner(Learner):
     settings : Settings
     """
 
-    STATE: ClassVar[tuple[str, ...]] = (*Learner.STATE, "open", "outside")
+    STATE: ClassVar[tuple[str, ...]] = (*Learner.STATE, "undetermined", "outside")
     finishing: Sequence[BiasedFinisher]
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        # Which problems S leaves the bias of open, and what the last look has found.
-        self.open: NDArray[np.bool_] = np.zeros(settings.problems, np.bool_)
+        # The problems whose bias S does not determine, and the gradients outside S from the last check.
+        self.undetermined: NDArray[np.bool_] = np.zeros(settings.problems, np.bool_)
         self.outside = Outside(settings.problems, 0)
 
-    def _standing(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _measure_and_dual(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         w = self.expansion.working
         dual = dual_objective(w)
         delta = np.array([steps.uncertainty(w, p) for p in range(len(w.alpha))])
-        for now in self.finishing:
-            top, bottom = now.extremes()
-            delta[now.problem] = top - bottom
-            dual[now.problem] = now.dual
+        for finisher in self.finishing:
+            top, bottom = finisher.extremes()
+            delta[finisher.problem] = top - bottom
+            dual[finisher.problem] = finisher.dual
         return delta, dual
 
     def _finished_alpha(self) -> NDArray[np.float64] | None:
-        return np.array([now.alpha for now in self.finishing]) if self.finishing else None
+        return np.array([finisher.alpha for finisher in self.finishing]) if self.finishing else None
 
-    def _closed(self) -> bool:
+    def _determine_bias(self) -> bool:
         self.extremes = outcome_of(self.finishing).extremes
-        self.open = np.array([self._leaves_open(now) for now in self.finishing])
-        some = bool(self.open.any())
+        self.undetermined = np.array([self._is_undetermined(finisher) for finisher in self.finishing])
+        some = bool(self.undetermined.any())
         self.outside = Outside(self.settings.problems, len(self.order) if some else 0)
         return not some
 
-    def _leaves_open(self, now: BiasedFinisher) -> bool:
-        """Tell whether S leaves the bias of a problem open: no support vector is free, or, short of the optimum, hardly any.
+    def _is_undetermined(self, finisher: BiasedFinisher) -> bool:
+        """Return whether S does not determine the bias of a problem.
 
-        Then the few that are free may lie anywhere: S is not all that the bias depends on.
+        This is so if no support vector is free. Before the optimum is reached, it is also so if only a few are free, because
+        their gradients may be far from those at the optimum.
         """
-        up, down = now.movable()
-        free, support = np.count_nonzero(up & down), np.count_nonzero(now.alpha)
-        return bool(free <= (0.0 if self._claims() else FEW_FREE * support))
+        up, down = finisher.movable()
+        free, support = np.count_nonzero(up & down), np.count_nonzero(finisher.alpha)
+        return bool(free <= (0.0 if self._claims_convergence() else FEW_FREE * support))
 
-    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
-        """Take in the gradients of a batch."""
-        known = self.expansion.known(result.examples, None)
-        self.outside.note(result, self.expansion.holds(known), self.order.base)
+    def _check_batch(self, result: CandidateBatch, plan: ScorePlan) -> None:
+        """Record the gradients of a batch."""
+        known = self.expansion.find_places(result.examples, None)
+        self.outside.record(result, self.expansion.is_member(known), self.order.base)
 
     def _conclude(self) -> None:
-        """Settle the bias, and find the largest violation of the whole set."""
-        for now in self.finishing:
-            p = now.problem
+        """Set the bias, and compute the largest violation of the whole set."""
+        for finisher in self.finishing:
+            p = finisher.problem
             if not np.isfinite(self.extremes[p]).all():
-                self.violation[p] = 0.0  # one class, or none: any bias beyond the other extreme will do
+                self.violation[p] = 0.0  # S has at most one class: any bias beyond the other extreme is optimal
                 continue
-            if self.open[p]:
-                self.extremes[p] = self._best_bias(now)
+            if self.undetermined[p]:
+                self.extremes[p] = self._best_bias(finisher)
             bias = self.extremes[p].mean()
-            top, bottom = now.extremes()
+            top, bottom = finisher.extremes()
             rising, falling = self.outside.extremes[p]
             self.violation[p] = max(max(top, rising) - bias, bias - min(bottom, falling), 0.0)
 
-    def _best_bias(self, now: BiasedFinisher) -> tuple[float, float]:
-        """Find the best biases of a problem for the whole set, the members among it."""
-        members = np.flatnonzero(now.member)
-        bounds = (now.upper - now.lower)[members] * self.expansion.working.sign[now.problem, members]
-        gradient, weight = self.outside.gradient[now.problem], self.outside.weight[now.problem]
-        return best_bias(np.concatenate([gradient, now.g[members]]), np.concatenate([weight, bounds]))
+    def _best_bias(self, finisher: BiasedFinisher) -> tuple[float, float]:
+        """Return the range of the best biases of a problem for the whole set, members included."""
+        members = np.flatnonzero(finisher.member)
+        bounds = (finisher.upper - finisher.lower)[members] * self.expansion.working.sign[finisher.problem, members]
+        gradient, weight = self.outside.gradient[finisher.problem], self.outside.weight[finisher.problem]
+        return best_bias(np.concatenate([gradient, finisher.g[members]]), np.concatenate([weight, bounds]))

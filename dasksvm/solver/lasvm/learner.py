@@ -10,7 +10,7 @@ from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.lasvm import steps
 from dasksvm.solver.lasvm.biased_learner import BiasedLearner
-from dasksvm.solver.lasvm.finishing import Finishing
+from dasksvm.solver.lasvm.finishing import LasvmFinisher
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.state.batch import Batch, in_each_problem
 from dasksvm.solver.state.expansion import Expansion
@@ -18,16 +18,16 @@ from dasksvm.solver.state.expansion import Expansion
 
 @dataclass(frozen=True, kw_only=True)
 class LasvmSettings(Settings):
-    """What defines a run of LASVM.
+    """The settings of LASVM.
 
     Attributes
     ----------
     reprocess : int
-        REPROCESS steps after each example.
+        Number of REPROCESS steps after each example.
     delta_max : float
-        Go on with REPROCESS until δ is below this; inf: do not.
+        REPROCESS continues while δ is larger; inf: no such rule.
     second_order : bool
-        Whether the partner in a direction search is chosen by gain.
+        Whether the partner of a pair is chosen by the gain of the step.
     """
 
     reprocess: int
@@ -35,9 +35,9 @@ class LasvmSettings(Settings):
     second_order: bool
 
     @property
-    def rules(self) -> steps.Rules:
+    def rules(self) -> steps.LasvmRules:
         """The rules of the online iterations."""
-        return steps.Rules(self.tau, self.reprocess, self.delta_max, self.second_order, self.max_support)
+        return steps.LasvmRules(self.tau, self.reprocess, self.delta_max, self.second_order, self.max_support)
 
 
 class TwoClassLearner(BiasedLearner):
@@ -49,42 +49,42 @@ class TwoClassLearner(BiasedLearner):
     """
 
     settings: LasvmSettings
-    finishing: Sequence[Finishing]
+    finishing: Sequence[LasvmFinisher]
 
     def _expansion(self) -> Expansion:
         return Expansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
-        self._iterate(result, plan, arrivals, self._run)
+        self._iterate(result, plan, arrivals, self._make_steps)
 
-    def _run(self, batch: Batch) -> bool:
+    def _make_steps(self, batch: Batch) -> bool:
         s, rules = self.expansion, self.settings.rules
-        return in_each_problem(s, batch, lambda p: steps.run(s.working, s.cache, batch, rules, p))
+        return in_each_problem(s, batch, lambda p: steps.process_batch(s.working, s.cache, batch, rules, p))
 
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Finishing:
-        """Make what finishes a problem of an expansion."""
-        return Finishing(expansion.working, problem, tau)
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> LasvmFinisher:
+        """Return the finisher of a problem of an expansion."""
+        return LasvmFinisher(expansion.working, problem, tau)
 
     def _slack(self) -> NDArray[np.float64]:
         slack = super()._slack()
-        # While no support vector is free, a single step may change who can enter, by more than was seen before.
+        # While no support vector is free, a single step may change the levels of entry by more than in the last batches.
         slack[~self.expansion.has_free()] = np.inf
         return slack
 
-    def _finished(self) -> None:
+    def _after_finishing(self) -> None:
         self._make_passes(self._adopt, self._verify)
 
     def _adopt(self) -> None:
-        for now in self.finishing:
-            self.expansion.adopt(now.problem, now.alpha, now.g)
+        for finisher in self.finishing:
+            self.expansion.adopt(finisher.problem, finisher.alpha, finisher.g)
 
     def _verify(self) -> float:
         worst = 0.0
-        for now in self.finishing:
-            sign = self.expansion.working.sign[now.problem, : len(now.g)]
-            exact = self.expansion.exact_gradients(now.problem, now.alpha)
-            self.error = max(self.error, float(np.abs(exact - now.g)[now.member].max(initial=0.0)))
-            now.correct(exact, sign)
-            top, bottom = now.extremes()
+        for finisher in self.finishing:
+            sign = self.expansion.working.sign[finisher.problem, : len(finisher.g)]
+            exact = self.expansion.exact_gradients(finisher.problem, finisher.alpha)
+            self.error = max(self.error, float(np.abs(exact - finisher.g)[finisher.member].max(initial=0.0)))
+            finisher.set_gradients(exact, sign)
+            top, bottom = finisher.extremes()
             worst = max(worst, top - bottom)
         return worst

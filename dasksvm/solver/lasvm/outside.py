@@ -3,10 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.solver.kernels.features import Values
 from dasksvm.solver.messages import CandidateBatch
 from dasksvm.solver.state.capture import Stateful
-
-Values = NDArray[np.float64]
 
 
 class Outside(Stateful):
@@ -33,7 +32,7 @@ class Outside(Stateful):
         self.gradient: Values = np.zeros((problems, count))
         self.weight: Values = np.zeros((problems, count))
 
-    def note(self, result: CandidateBatch, held: NDArray[np.bool_], base: int) -> None:
+    def record(self, result: CandidateBatch, held: NDArray[np.bool_], base: int) -> None:
         """Record the gradients of a batch.
 
         Parameters

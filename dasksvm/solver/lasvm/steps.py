@@ -1,10 +1,10 @@
 """LASVM's online iterations: PROCESS and REPROCESS over the candidates of a batch (paper 1, section 3.2).
 
-For one problem, `run` makes one PROCESS and the REPROCESS steps that follow for each example of a batch, in order. If a kernel
-row is not cached, it records which one and returns; called again, it continues from there.
+For one problem, `process_batch` makes one PROCESS and the REPROCESS steps that follow for each example of a batch, in order. If
+a kernel row is not cached, it records which one and returns; called again, it continues from there.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from dasksvm.solver.state.batch import (
     SEEN,
     STAGE,
     STEPS,
+    Batch,
     block_ends,
     kernel_value,
-    row_part,
-    usable,
+    row_available,
+    row_block,
 )
 from dasksvm.solver.state.direction_search import (
     best_gain_down,
@@ -37,13 +38,13 @@ from dasksvm.solver.state.direction_search import (
     step_length,
 )
 from dasksvm.solver.state.expansion import SEEDS
-from dasksvm.solver.state.row_cache import PAGE
-from dasksvm.solver.state.working_arrays import blatant, evict, insert, set_alpha
+from dasksvm.solver.state.row_cache import PAGE, RowCache
+from dasksvm.solver.state.working_arrays import Working, blatant, evict, insert, set_alpha
 
 NEW, PROCESS, REPROCESS = 0, 1, 2
 
 
-class Rules(NamedTuple):
+class LasvmRules(NamedTuple):
     """The parameters of the solver.
 
     Attributes
@@ -67,53 +68,53 @@ class Rules(NamedTuple):
 
 
 @njit()
-def run(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: no cover
-    """Process a batch, or the rest of it, in problem p. Returns DONE, FULL, or ROW_MISSING with the place in at[p, MISSING]."""
-    at = batch.at[p]
-    while at[CANDIDATE] < len(batch.row_of):
-        if at[STAGE] == NEW:
-            at[PLACE] = _admit(w, batch, rules, p, at[CANDIDATE])
-            at[STAGE] = PROCESS
-        if at[STAGE] == PROCESS:
-            if at[PLACE] >= 0 and not _process(w, cache, batch, rules, p, at[PLACE]):
+def process_batch(w: Working, cache: RowCache, batch: Batch, rules: LasvmRules, p: int) -> int:  # pragma: no cover
+    """Process a batch, or the rest of it, in problem p. Returns DONE, FULL or ROW_MISSING (see progress[p, MISSING])."""
+    progress = batch.progress[p]
+    while progress[CANDIDATE] < len(batch.row_of):
+        if progress[STAGE] == NEW:
+            progress[PLACE] = _admit(w, batch, rules, p, progress[CANDIDATE])
+            progress[STAGE] = PROCESS
+        if progress[STAGE] == PROCESS:
+            if progress[PLACE] >= 0 and not _process(w, cache, batch, rules, p, progress[PLACE]):
                 return ROW_MISSING
-            at[STAGE], at[REPEAT] = REPROCESS, 0
-        while at[STAGE] == REPROCESS:
+            progress[STAGE], progress[REPEAT] = REPROCESS, 0
+        while progress[STAGE] == REPROCESS:
             outcome = _reprocess(w, cache, batch, rules, p)
             if outcome < 0:
                 return ROW_MISSING
-            at[REPEAT] += 1
-            if outcome == 0 or (at[REPEAT] >= rules.reprocess and not _exceeds_delta_max(w, rules, p)):
-                at[STAGE] = NEW
-        at[CANDIDATE] += 1
-        at[SEEN] += 1
-        if w.count[p, 0] >= rules.max_support:
+            progress[REPEAT] += 1
+            if outcome == 0 or (progress[REPEAT] >= rules.reprocess and not _exceeds_delta_max(w, rules, p)):
+                progress[STAGE] = NEW
+        progress[CANDIDATE] += 1
+        progress[SEEN] += 1
+        if w.counts[p, 0] >= rules.max_support:
             _evict_blatant(w, p)
-            if w.count[p, 0] >= rules.max_support:
+            if w.counts[p, 0] >= rules.max_support:
                 return FULL
     return DONE
 
 
 @njit()
-def uncertainty(w: Any, p: int) -> float:  # pragma: no cover
+def uncertainty(w: Working, p: int) -> float:  # pragma: no cover
     """Return δ of paper 1, equation 10; inf while a class is missing."""
     top, bottom = extremes(w.top[p], w.bottom[p])
     return top - bottom if top > -np.inf and bottom < np.inf else np.inf
 
 
 @njit()
-def _exceeds_delta_max(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
+def _exceeds_delta_max(w: Working, rules: LasvmRules, p: int) -> bool:  # pragma: no cover
     return bool(rules.delta_max < np.inf and uncertainty(w, p) > rules.delta_max)
 
 
 @njit()
-def _admit(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no cover
+def _admit(w: Working, batch: Batch, rules: LasvmRules, p: int, c: int) -> int:  # pragma: no cover
     """Make a candidate a member with α = 0 (steps 1-2 of PROCESS). Returns its place, or -1 if it does not enter.
 
     Candidates that do not violate with any member enter too, because two of them may violate with each other. Step 4 of
     REPROCESS removes those that are of no use. While S has members of one class only, at most `SEEDS` of them enter.
     """
-    k, place = batch.row_of[c], batch.known[c]
+    k, place = batch.row_of[c], batch.place_of[c]
     if k < 0 or batch.bound[p, c] <= 0.0 or (place >= 0 and w.member[p, place]):
         return -1
     sign = batch.sign[p, c]
@@ -121,10 +122,10 @@ def _admit(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no
     upper, lower = entry_levels(*extremes(w.top[p], w.bottom[p]))
     excess = gradient - lower if sign > 0 else upper - gradient
     if not np.isinf(excess):
-        batch.moved[p, k] = excess - batch.excess[p, batch.chosen[k]]
+        batch.growth[p, k] = excess - batch.excess[p, batch.chosen[k]]
     elif _zeros_of_class(w, p, sign) >= SEEDS:
         return -1
-    batch.at[p, ENTERED] += excess > rules.tau or np.isinf(excess)
+    batch.progress[p, ENTERED] += excess > rules.tau or np.isinf(excess)
     if place < 0:
         place = batch.base + k
     insert(w, p, place, sign, batch.bound[p, c], gradient)
@@ -132,16 +133,16 @@ def _admit(w: Any, batch: Any, rules: Any, p: int, c: int) -> int:  # pragma: no
 
 
 @njit()
-def _zeros_of_class(w: Any, p: int, sign: float) -> int:  # pragma: no cover
+def _zeros_of_class(w: Working, p: int, sign: float) -> int:  # pragma: no cover
     """Count the members of a class with α = 0."""
     count = 0
-    for z in range(w.count[p, 1]):
+    for z in range(w.counts[p, 1]):
         count += w.sign[p, w.zeros[p, z]] == sign
     return count
 
 
 @njit()
-def _search_direction(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) -> None:  # pragma: no cover
+def _search_direction(w: Working, cache: RowCache, batch: Batch, p: int, i: int, j: int) -> None:  # pragma: no cover
     """Search along the direction (i, j) (step 5 of PROCESS, step 3 of REPROCESS) and update every block's extremes."""
     curvature = w.diagonal[i] + w.diagonal[j] - 2.0 * kernel_value(cache, batch, i, j)
     step = step_length(w.g[p, i] - w.g[p, j], curvature, w.upper[p, i] - w.alpha[p, i], w.alpha[p, j] - w.lower[p, j])
@@ -168,27 +169,29 @@ def _search_direction(w: Any, cache: Any, batch: Any, p: int, i: int, j: int) ->
             top[b], bottom[b] = shift_block(
                 g, up, down, start, stop, rows, i - base, start, rows, j - base, start, step
             )
-    mates, columns, stop, b = batch.mates, batch.columns, base + len(batch.mates), base // PAGE
+    mutual, columns, stop, b = batch.mutual, batch.columns, base + len(batch.mutual), base // PAGE
     if i < base and j < base:
         top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, first, columns, j, first, step)
     elif i < base:
-        top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, first, mates, j - base, first, step)
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, columns, i, first, mutual, j - base, first, step)
     elif j < base:
-        top[b], bottom[b] = shift_block(g, up, down, base, stop, mates, i - base, first, columns, j, first, step)
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, mutual, i - base, first, columns, j, first, step)
     else:
-        top[b], bottom[b] = shift_block(g, up, down, base, stop, mates, i - base, first, mates, j - base, first, step)
-    batch.at[p, STEPS] += 1
+        top[b], bottom[b] = shift_block(g, up, down, base, stop, mutual, i - base, first, mutual, j - base, first, step)
+    batch.progress[p, STEPS] += 1
 
 
 @njit()
-def _partner_down(w: Any, cache: Any, batch: Any, rules: Any, p: int, i: int) -> int:  # pragma: no cover
+def _partner_down(
+    w: Working, cache: RowCache, batch: Batch, rules: LasvmRules, p: int, i: int
+) -> int:  # pragma: no cover
     """Choose j for a given i: the smallest gradient, or with `second_order` the largest gain."""
     if not rules.second_order:
         return lowest(w.bottom[p], w.g[p], w.down[p])
     best, place = -1.0, -1
     for block in range(batch.base // PAGE + 1):
         start, stop = block_ends(batch, block)
-        row = row_part(cache, batch, i, block)
+        row = row_block(cache, batch, i, block)
         gain, a = best_gain_down(
             w.g[p][start:stop], w.down[p][start:stop], row, w.diagonal[start:stop], w.g[p, i], w.diagonal[i], rules.tau
         )
@@ -198,14 +201,16 @@ def _partner_down(w: Any, cache: Any, batch: Any, rules: Any, p: int, i: int) ->
 
 
 @njit()
-def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> int:  # pragma: no cover
+def _partner_up(
+    w: Working, cache: RowCache, batch: Batch, rules: LasvmRules, p: int, j: int
+) -> int:  # pragma: no cover
     """Choose i for a given j: the largest gradient, or with `second_order` the largest gain."""
     if not rules.second_order:
         return highest(w.top[p], w.g[p], w.up[p])
     best, place = -1.0, -1
     for block in range(batch.base // PAGE + 1):
         start, stop = block_ends(batch, block)
-        row = row_part(cache, batch, j, block)
+        row = row_block(cache, batch, j, block)
         gain, a = best_gain_up(
             w.g[p][start:stop], w.up[p][start:stop], row, w.diagonal[start:stop], w.g[p, j], w.diagonal[j], rules.tau
         )
@@ -215,9 +220,9 @@ def _partner_up(w: Any, cache: Any, batch: Any, rules: Any, p: int, j: int) -> i
 
 
 @njit()
-def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool:  # pragma: no cover
+def _process(w: Working, cache: RowCache, batch: Batch, rules: LasvmRules, p: int, k: int) -> bool:  # pragma: no cover
     """Make steps 3-5 of PROCESS for the newest member, at place k. Returns False if a kernel row is missing."""
-    if not usable(cache, batch, p, k):
+    if not row_available(cache, batch, p, k):
         return False
     if w.sign[p, k] > 0:
         i, j = k, _partner_down(w, cache, batch, rules, p, k)
@@ -227,24 +232,24 @@ def _process(w: Any, cache: Any, batch: Any, rules: Any, p: int, k: int) -> bool
         partner = i
     if partner < 0 or w.g[p, i] - w.g[p, j] <= rules.tau:
         return True
-    if not usable(cache, batch, p, partner):
+    if not row_available(cache, batch, p, partner):
         return False
     _search_direction(w, cache, batch, p, i, j)
     return True
 
 
 @njit()
-def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pragma: no cover
+def _reprocess(w: Working, cache: RowCache, batch: Batch, rules: LasvmRules, p: int) -> int:  # pragma: no cover
     """Make a REPROCESS step. Returns 1 if it was made, 0 if there is no violating pair, -1 if a kernel row is missing."""
     i = highest(w.top[p], w.g[p], w.up[p])
     j = lowest(w.bottom[p], w.g[p], w.down[p])
     if i < 0 or j < 0 or w.g[p, i] - w.g[p, j] <= rules.tau:
         return 0
-    if not usable(cache, batch, p, i):
+    if not row_available(cache, batch, p, i):
         return -1
     if rules.second_order:
         j = _partner_down(w, cache, batch, rules, p, i)
-    if not usable(cache, batch, p, j):
+    if not row_available(cache, batch, p, j):
         return -1
     _search_direction(w, cache, batch, p, i, j)
     _evict_blatant(w, p)
@@ -252,12 +257,12 @@ def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int) -> int:  # pr
 
 
 @njit()
-def _evict_blatant(w: Any, p: int) -> None:  # pragma: no cover
+def _evict_blatant(w: Working, p: int) -> None:  # pragma: no cover
     """Evict the members with α = 0 that cannot be part of any violating pair (step 4 of REPROCESS)."""
     tops, bottoms, zeros, g, up, down, sign = w.top[p], w.bottom[p], w.zeros[p], w.g[p], w.up[p], w.down[p], w.sign[p]
     top, bottom = extremes(tops, bottoms)
     z = 0
-    while z < w.count[p, 1]:
+    while z < w.counts[p, 1]:
         s = zeros[z]
         value = g[s]
         if not blatant(sign[s], value, top, bottom):

@@ -5,31 +5,42 @@ of a variable (i, p) is chosen among the variables of class p, those of i's own 
 other classes of a pattern M is the same, so that their gains differ only by the gradient and an extreme has the largest.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.multiclass.gains import First, best_extreme, best_partner
-from dasksvm.solver.multiclass.moves import load_of, move_pair, shift
-from dasksvm.solver.multiclass.scan import bases, exchanges, gradient, limits, pattern, singles, steepest, where
-from dasksvm.solver.multiclass.structure import coupling, nu
+from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
+from dasksvm.solver.multiclass.gains import FirstVariable, best_extreme, best_partner
+from dasksvm.solver.multiclass.moves import load_of, move_pair, update_scores
+from dasksvm.solver.multiclass.scan import (
+    bases,
+    exchanges,
+    gradient,
+    index_of,
+    limits,
+    singles,
+    steepest,
+    variable_extremes,
+)
+from dasksvm.solver.multiclass.structure import Machine, coupling, nu
 
 
-class Problem(NamedTuple):
+class BlockProblem(NamedTuple):
     """The problem of B patterns of d classes; see `solve_block`. `load`, of shape (B,), is that of `moves.load_of`."""
 
-    kernel: Any
-    diagonal: Any
-    alpha: Any
-    score: Any
-    mean: Any
-    label: Any
-    bound: Any
-    load: Any
+    kernel: Floats
+    diagonal: Values
+    alpha: Values
+    score: Values
+    mean: Values
+    label: Ints
+    bound: Values
+    load: Values
 
 
-class Peaks(NamedTuple):
+class PatternExtremes(NamedTuple):
     """The extreme scores of each pattern, shape (B,).
 
     `rise` is the class with the largest score among those whose α may rise, `fall` the one with the smallest score among those
@@ -37,21 +48,21 @@ class Peaks(NamedTuple):
     which has a variable in `total` machines only, is not included.
     """
 
-    rise: Any
-    top: Any
-    fall: Any
-    bottom: Any
+    rise: Ints
+    top: Values
+    fall: Ints
+    bottom: Values
 
 
 @njit()
 def solve_block(
-    machine: Any,
-    kernel: Any,
-    alpha: Any,
-    score: Any,
-    mean: Any,
-    label: Any,
-    bound: Any,
+    machine: Machine,
+    kernel: Floats,
+    alpha: Values,
+    score: Values,
+    mean: Values,
+    label: Ints,
+    bound: Values,
     target: float,
     limit: int,
 ) -> int:  # pragma: no cover
@@ -78,14 +89,14 @@ def solve_block(
     load = np.empty(size)
     for a in range(size):
         load[a] = load_of(machine, alpha, bound, a)
-    b = Problem(kernel, np.diag(kernel).astype(np.float64), alpha, score, mean, label, bound, load)
-    peaks = Peaks(np.empty(size, np.int64), np.empty(size), np.empty(size, np.int64), np.empty(size))
-    _recompute_extremes(machine, b, peaks, np.ones(size, np.bool_))
+    b = BlockProblem(kernel, np.diag(kernel).astype(np.float64), alpha, score, mean, label, bound, load)
+    extremes = PatternExtremes(np.empty(size, np.int64), np.empty(size), np.empty(size, np.int64), np.empty(size))
+    _recompute_extremes(machine, b, extremes, np.ones(size, np.bool_))
     base, top, bottom = np.empty(size), np.empty(size), np.empty(size)
     single, pair, gained = np.empty(size), np.empty(size), np.empty(size, np.float32)
     for step in range(limit):
         bases(machine, score, mean, label, 0, base)
-        _extreme_gradients(machine, b, peaks, base, top, bottom)
+        _extreme_gradients(machine, b, extremes, base, top, bottom)
         most = singles(machine.shared, top, bottom, load, bound, single)
         along, loose = 0.0, 0.0
         if machine.shared:
@@ -93,8 +104,8 @@ def solve_block(
             along = exchanges(top, bottom, load, bound, False, pair)
         if not max(most, loose) > target:
             return step
-        i = where(pair, along) if along > most else where(single, most)
-        found = pattern(machine, alpha, score, mean, label, bound, i, False)
+        i = index_of(pair, along) if along > most else index_of(single, most)
+        found = variable_extremes(machine, alpha, score, mean, label, bound, i, False)
         if along > most:
             p, j, q = found.rise, i, found.fall
         else:
@@ -103,16 +114,18 @@ def solve_block(
             # be no variable left.
             if p < 0:
                 return step
-            j, q = _partner(machine, b, peaks, base, top, bottom, i, p, gained)
-        _step(machine, b, peaks, i, p, j, q)
+            j, q = _partner(machine, b, extremes, base, top, bottom, i, p, gained)
+        _step(machine, b, extremes, i, p, j, q)
     return limit
 
 
 @njit()
-def _recompute_extremes(machine: Any, b: Any, peaks: Any, stale: Any) -> None:  # pragma: no cover
+def _recompute_extremes(
+    machine: Machine, b: BlockProblem, extremes: PatternExtremes, stale: Flags
+) -> None:  # pragma: no cover
     """Recompute the extremes of the patterns marked as stale; ties go to the lowest class."""
     alpha, score, label, bound = b.alpha, b.score, b.label, b.bound
-    rises, tops, falls, bottoms = peaks.rise, peaks.top, peaks.fall, peaks.bottom
+    rises, tops, falls, bottoms = extremes.rise, extremes.top, extremes.fall, extremes.bottom
     shared, classes = machine.shared, machine.classes
     for a in range(len(stale)):
         if not stale[a]:
@@ -128,10 +141,12 @@ def _recompute_extremes(machine: Any, b: Any, peaks: Any, stale: Any) -> None:  
 
 
 @njit()
-def _update_extremes(machine: Any, b: Any, peaks: Any, c: int, stale: Any) -> None:  # pragma: no cover
+def _update_extremes(
+    machine: Machine, b: BlockProblem, extremes: PatternExtremes, c: int, stale: Flags
+) -> None:  # pragma: no cover
     """Update the extremes after the scores of a class have changed; mark the patterns whose extremes must be recomputed."""
     alpha, score, label, bound = b.alpha, b.score, b.label, b.bound
-    rises, tops, falls, bottoms = peaks.rise, peaks.top, peaks.fall, peaks.bottom
+    rises, tops, falls, bottoms = extremes.rise, extremes.top, extremes.fall, extremes.bottom
     shared = machine.shared
     for a in range(len(stale)):
         value = score[c, a]
@@ -153,12 +168,14 @@ def _update_extremes(machine: Any, b: Any, peaks: Any, c: int, stale: Any) -> No
 
 
 @njit()
-def _extreme_gradients(machine: Any, b: Any, peaks: Any, base: Any, top: Any, bottom: Any) -> None:  # pragma: no cover
+def _extreme_gradients(
+    machine: Machine, b: BlockProblem, extremes: PatternExtremes, base: Values, top: Values, bottom: Values
+) -> None:  # pragma: no cover
     """Write the extreme gradients of each pattern, including its own class.
 
     These are the largest gradient of a variable that may rise and the smallest of one that may fall.
     """
-    slope, tops, bottoms = 0.5 if machine.relative else 1.0, peaks.top, peaks.bottom
+    slope, tops, bottoms = 0.5 if machine.relative else 1.0, extremes.top, extremes.bottom
     for a in range(len(base)):
         top[a] = base[a] + slope * tops[a]
         bottom[a] = base[a] + slope * bottoms[a]
@@ -173,14 +190,22 @@ def _extreme_gradients(machine: Any, b: Any, peaks: Any, base: Any, top: Any, bo
 
 @njit()
 def _partner(
-    machine: Any, b: Any, peaks: Any, base: Any, top: Any, bottom: Any, i: int, p: int, out: Any
-) -> Any:  # pragma: no cover
+    machine: Machine,
+    b: BlockProblem,
+    extremes: PatternExtremes,
+    base: Values,
+    top: Values,
+    bottom: Values,
+    i: int,
+    p: int,
+    out: NDArray[np.float32],
+) -> tuple[int, int]:  # pragma: no cover
     """Choose the variable that adds most to the gain of (i, p). Returns its pattern and class, or i and -1 if none adds to it.
 
     `top` and `bottom`, the gradients of the extremes, are overwritten.
     """
     y, row, limit = b.label[i], b.kernel[i], np.empty(len(base))
-    first = First(
+    first = FirstVariable(
         p, y, gradient(machine, b.score, b.mean, b.label, i, p), coupling(machine, y, p, y, p) * b.diagonal[i]
     )
     limits(machine, b.load, b.bound, limit)
@@ -196,7 +221,7 @@ def _partner(
             top[a] = top[a] if (top[a] > 0.0) & (limit[a] > 0.0) else 0.0
             bottom[a] = min(bottom[a], 0.0)
         for rising in (True, False):
-            of, extreme_classes = (top, peaks.rise) if rising else (bottom, peaks.fall)
+            of, extreme_classes = (top, extremes.rise) if rising else (bottom, extremes.fall)
             most, a, c = best_extreme(machine, first, i, of, extreme_classes, b.label, row, b.diagonal, out)
             if most > best:
                 best, j, q = most, a, c
@@ -204,7 +229,9 @@ def _partner(
 
 
 @njit()
-def _step(machine: Any, b: Any, peaks: Any, i: int, p: int, j: int, q: int) -> None:  # pragma: no cover
+def _step(
+    machine: Machine, b: BlockProblem, extremes: PatternExtremes, i: int, p: int, j: int, q: int
+) -> None:  # pragma: no cover
     """Solve the problem in two variables, or in (i, p) alone if q < 0, and update scores and extremes."""
     g_i = gradient(machine, b.score, b.mean, b.label, i, p)
     g_j = gradient(machine, b.score, b.mean, b.label, j, q) if q >= 0 else 0.0
@@ -214,10 +241,10 @@ def _step(machine: Any, b: Any, peaks: Any, i: int, p: int, j: int, q: int) -> N
         machine, b.alpha, b.load, b.label, b.bound, i, p, g_i, b.diagonal[i], j, q, g_j, b.diagonal[j], k_ij
     )
     size = len(b.label)
-    shift(machine, b.score, b.mean, 0, size, b.kernel[i], b.kernel[j], (y, p, mu_i), (z, c, mu_j))
+    update_scores(machine, b.score, b.mean, 0, size, b.kernel[i], b.kernel[j], (y, p, mu_i), (z, c, mu_j))
     stale = np.zeros(size, np.bool_)
     stale[i] = stale[j] = True
     for m in range(machine.classes):
         if nu(machine, y, p, m) * mu_i != 0.0 or nu(machine, z, c, m) * mu_j != 0.0:
-            _update_extremes(machine, b, peaks, m, stale)
-    _recompute_extremes(machine, b, peaks, stale)
+            _update_extremes(machine, b, extremes, m, stale)
+    _recompute_extremes(machine, b, extremes, stale)

@@ -5,19 +5,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import CandidateBatch, View
 from dasksvm.solver.multiclass.moves import loads
 from dasksvm.solver.multiclass.structure import Machine, coefficients, gradients
-from dasksvm.solver.multiclass.working_arrays import empty_working, evict, settle, vacate, widened
+from dasksvm.solver.multiclass.working_arrays import assign_places, empty_working, evict, free_places, widened
 from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import PAGE
 
-Values = NDArray[np.float64]
 
-
-class Patterns(Expansion):
+class PatternExpansion(Expansion):
     """The members of a machine's expansion with their working arrays, features and cached kernel rows.
 
     Parameters
@@ -37,8 +35,8 @@ class Patterns(Expansion):
     def _widened(self, places: int) -> Any:
         return widened(self.working, places)
 
-    def _free(self) -> Ints:
-        freed: Ints = vacate(self.working)
+    def _free_places(self) -> Ints:
+        freed: Ints = free_places(self.working)
         return freed
 
     def labels(self) -> Ints:
@@ -55,17 +53,17 @@ class Patterns(Expansion):
         """Return the coefficients of the scores, which are those before the projection, shape (d, V)."""
         return coefficients(self.machine._replace(zero_sum=False), self.alpha(), self.labels())
 
-    def judge(self, result: CandidateBatch, at: Ints, found: Values) -> tuple[Values, Values]:
+    def violations_and_state(self, result: CandidateBatch, at: Ints, found: Values) -> tuple[Values, Values]:
         """Return how far the examples `at` of a batch violate, shape (1, n), and the state to store for them: their scores."""
         margins = found - found.mean(axis=0) if self.machine.zero_sum else found
         return gradients(self.machine, margins, result.codes[at]).max(axis=0)[None], found
 
-    def holds(self, known: Ints) -> NDArray[np.bool_]:
+    def is_member(self, known: Ints) -> NDArray[np.bool_]:
         """Return whether each place is a member, shape (1, n); a place of -1 is none."""
         held: NDArray[np.bool_] = (known >= 0) & self.working.member[known]
         return held[None]
 
-    def seat(self, base: int, state: Values) -> None:
+    def fill_seats(self, base: int, state: Values) -> None:
         """Store the scores of candidates in their seats; with a bound of 0 they cannot move before they are members."""
         w, seats = self.working, slice(base, base + state.shape[1])
         w.score[:, seats] = state
@@ -73,9 +71,9 @@ class Patterns(Expansion):
         w.alpha[:, seats] = 0.0
         w.bound[seats] = w.load[seats] = 0.0
 
-    def settle(self, base: int, count: int) -> tuple[Ints, Ints]:
+    def assign_places(self, base: int, count: int) -> tuple[Ints, Ints]:
         """Move the members in the first `count` seats to places; return their seat numbers and their places."""
-        seats, places = settle(self.working, base, count)
+        seats, places = assign_places(self.working, base, count)
         return seats, places
 
     def view(self, version: int, alpha: Values | None, slack: Values, tau: float) -> View:
@@ -88,7 +86,7 @@ class Patterns(Expansion):
             alpha=coefficients(self.machine, self.alpha() if alpha is None else alpha, self.labels()),
             top=np.zeros(1),
             bottom=np.zeros(1),
-            wants=np.ones((1, 2), np.bool_),
+            needed_classes=np.ones((1, 2), np.bool_),
             slack=slack,
             tau=tau,
             machine=self.machine,
@@ -102,7 +100,7 @@ class Patterns(Expansion):
         w.load[places] = loads(self.machine, alpha, w.bound[places])
         for place in np.flatnonzero(w.member[places] & (w.load[places] == 0.0)).tolist():
             evict(w, place)
-        self.vacate()
+        self.free_evicted()
 
     def exact_scores(self, alpha: Values) -> Values:
         """Compute the scores of each place, before the projection, in float64, for given α; 0 at places without a member."""
@@ -123,7 +121,7 @@ class Patterns(Expansion):
         load = alpha.sum(axis=0)
         assert np.all((load if self.machine.shared else alpha.max(axis=0, initial=0.0)) <= w.bound[:places] + 1e-12)
         assert np.allclose(load, w.load[:places])
-        assert sorted(w.listed[: w.count[0]]) == live.tolist()
+        assert sorted(w.listed[: w.counts[0]]) == live.tolist()
         if len(live):
             score = self.exact_scores(alpha)
             assert np.all(np.abs(score[:, live] - w.score[:, live]) <= tolerance)

@@ -1,19 +1,22 @@
 """The gain of each variable as the partner of a given one, for a range of patterns (paper 5, algorithm 4)."""
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.multiclass.scan import where
-from dasksvm.solver.multiclass.structure import coupling
+from dasksvm.solver.kernels.features import Floats, Ints, Values
+from dasksvm.solver.multiclass.scan import index_of
+from dasksvm.solver.multiclass.structure import Machine, coupling
 from dasksvm.solver.state.direction_search import LEAST_CURVATURE
 
 # A determinant in float32, relative to Q_ii Q_jj, that is smaller than this counts as rounding.
 FLAT32 = np.float32(1e-6)
 
 
-class First(NamedTuple):
+class FirstVariable(NamedTuple):
     """The first variable of a pair: its class, its pattern's label, its gradient and Q_ii."""
 
     c: int
@@ -23,7 +26,9 @@ class First(NamedTuple):
 
 
 @njit(inline=True, fastmath={"contract"})
-def _added_gain(g: float, q_ij: Any, q_jj: Any, per_unit: Any, share: Any) -> Any:  # pragma: no cover
+def _added_gain(
+    g: float, q_ij: np.float32, q_jj: np.float32, per_unit: np.float32, share: np.float32
+) -> np.float32:  # pragma: no cover
     """Compute twice the gain that a variable adds to that of the first one, in float32."""
     least, floor = np.float32(LEAST_CURVATURE), FLAT32 * q_jj
     rest = np.float32(g) - per_unit * q_ij
@@ -35,21 +40,21 @@ def _added_gain(g: float, q_ij: Any, q_jj: Any, per_unit: Any, share: Any) -> An
 
 @njit(fastmath={"contract"})
 def best_partner(
-    machine: Any,
-    first: Any,
-    classes: Any,
-    alpha: Any,
-    score: Any,
-    base: Any,
-    label: Any,
-    limit: Any,
+    machine: Machine,
+    first: FirstVariable,
+    classes: Iterable[int],
+    alpha: Values,
+    score: Values,
+    base: Values,
+    label: Ints,
+    limit: Values,
     start: int,
-    row: Any,
-    diagonal: Any,
+    row: Floats,
+    diagonal: Values,
     supports: bool,
     lane: int,
-    out: Any,
-) -> Any:  # pragma: no cover
+    out: NDArray[np.float32],
+) -> tuple[np.float32, int, int]:  # pragma: no cover
     """Find the variable that adds most to the gain of the first one, among some classes of the patterns from `start` on.
 
     The gain is that of `pairs.gain` in float32, without the part of the first variable, which is the same for all, and without
@@ -91,22 +96,22 @@ def best_partner(
             most = max(most, np.float32(gain).view(np.int32))
         largest = np.int32(most).view(np.float32)
         if largest > best:
-            best, found, q = largest, where(out, largest), c
+            best, found, q = largest, index_of(out, largest), c
     return best, found, q
 
 
 @njit(fastmath={"contract"})
 def best_extreme(
-    machine: Any,
-    first: Any,
+    machine: Machine,
+    first: FirstVariable,
     lane: int,
-    gradients: Any,
-    classes: Any,
-    label: Any,
-    row: Any,
-    diagonal: Any,
-    out: Any,
-) -> Any:  # pragma: no cover
+    gradients: Values,
+    classes: Ints,
+    label: Ints,
+    row: Floats,
+    diagonal: Values,
+    out: NDArray[np.float32],
+) -> tuple[np.float32, int, int]:  # pragma: no cover
     """Do the same as `best_partner` for one variable per pattern, whose class (not the pattern's own) and gradient are given.
 
     The gradient of a variable that cannot move along it is given as 0.
@@ -136,5 +141,5 @@ def best_extreme(
     best = np.int32(most).view(np.float32)
     if best == zero:
         return zero, -1, -1
-    found = where(out, best)
+    found = index_of(out, best)
     return best, found, classes[found]

@@ -1,17 +1,16 @@
 """The changes that a step makes: α and the load of its patterns, and the scores of all patterns (paper 5, section 5.2.2)."""
 
-from typing import Any
-
 import numpy as np
 
 from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Floats, Ints, Values
 from dasksvm.solver.multiclass.pairs import increase, solve_box, solve_one, solve_simplex
-from dasksvm.solver.multiclass.structure import coupling, nu
+from dasksvm.solver.multiclass.structure import Machine, coupling, nu
 from dasksvm.solver.state.direction_search import snapped
 
 
 @njit()
-def load_of(machine: Any, alpha: Any, bound: Any, place: int) -> float:  # pragma: no cover
+def load_of(machine: Machine, alpha: Values, bound: Values, place: int) -> float:  # pragma: no cover
     """Compute Σ_c α of a pattern. With a shared slack, a sum within rounding of the bound is set to the bound."""
     total = 0.0
     for m in range(machine.classes):
@@ -20,7 +19,7 @@ def load_of(machine: Any, alpha: Any, bound: Any, place: int) -> float:  # pragm
 
 
 @njit()
-def loads(machine: Any, alpha: Any, bound: Any) -> Any:  # pragma: no cover
+def loads(machine: Machine, alpha: Values, bound: Values) -> Values:  # pragma: no cover
     """Compute Σ_c α of each pattern; see `load_of`."""
     out = np.empty(len(bound))
     for place in range(len(bound)):
@@ -30,7 +29,7 @@ def loads(machine: Any, alpha: Any, bound: Any) -> Any:  # pragma: no cover
 
 @njit()
 def set_alpha(
-    machine: Any, alpha: Any, load: Any, bound: Any, place: int, c: int, value: float
+    machine: Machine, alpha: Values, load: Values, bound: Values, place: int, c: int, value: float
 ) -> float:  # pragma: no cover
     """Write a coefficient, snapped to its bounds, and the pattern's load; return the change of the coefficient."""
     before = alpha[c, place]
@@ -41,11 +40,11 @@ def set_alpha(
 
 @njit()
 def move_pair(
-    machine: Any,
-    alpha: Any,
-    load: Any,
-    label: Any,
-    bound: Any,
+    machine: Machine,
+    alpha: Values,
+    load: Values,
+    label: Ints,
+    bound: Values,
     i: int,
     p: int,
     g_i: float,
@@ -55,7 +54,7 @@ def move_pair(
     g_j: float,
     k_jj: float,
     k_ij: float,
-) -> Any:  # pragma: no cover
+) -> tuple[float, float, float]:  # pragma: no cover
     """Solve the problem in the variables (i, p) and (j, q), or in (i, p) alone if q < 0 (paper 5, section 5.2.2).
 
     Writes α and load; returns the steps μ_i and μ_j and the increase of the dual.
@@ -82,22 +81,22 @@ def move_pair(
 
 
 @njit(fastmath={"contract"})
-def _shift(target: Any, row_i: Any, row_j: Any, by_i: float, by_j: float) -> None:  # pragma: no cover
+def _shift(target: Values, row_i: Floats, row_j: Floats, by_i: float, by_j: float) -> None:  # pragma: no cover
     for a in range(len(target)):
         target[a] += by_i * np.float64(row_i[a]) + by_j * np.float64(row_j[a])
 
 
 @njit()
-def shift(
-    machine: Any,
-    score: Any,
-    mean: Any,
+def update_scores(
+    machine: Machine,
+    score: Values,
+    mean: Values,
     start: int,
     stop: int,
-    row_i: Any,
-    row_j: Any,
-    i: Any,
-    j: Any,
+    row_i: Floats,
+    row_j: Floats,
+    i: tuple[int, int, float],
+    j: tuple[int, int, float],
 ) -> int:  # pragma: no cover
     """Update the scores of a range of patterns for steps (label, class, μ) of two patterns; return the number of updates."""
     touched = 0

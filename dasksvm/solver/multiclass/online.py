@@ -5,10 +5,14 @@ there are classes, of the kind drawn, until it draws TWO_NEWS and the next patte
 evicted. LaRank is run in the same way, with its own three kinds of steps.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dasksvm.solver.generator import draw
 from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Ints, Values
 from dasksvm.solver.multiclass.schedule import multiplier, next_adaptive, next_fixed, record
 from dasksvm.solver.multiclass.steps import (
     ALONE,
@@ -24,7 +28,7 @@ from dasksvm.solver.multiclass.steps import (
     selection_cost,
 )
 from dasksvm.solver.multiclass.structure import Machine
-from dasksvm.solver.multiclass.working_arrays import evict, insert, random_member
+from dasksvm.solver.multiclass.working_arrays import Working, evict, insert, random_member
 from dasksvm.solver.state.batch import (
     CANDIDATE,
     DONE,
@@ -37,9 +41,10 @@ from dasksvm.solver.state.batch import (
     STAGE,
     STEPS,
     Batch,
-    usable,
+    row_available,
 )
 from dasksvm.solver.state.expansion import Expansion
+from dasksvm.solver.state.row_cache import RowCache
 
 NEW, MEMBERS = 0, 1
 # The cost of a kernel value in units of one value read or written, where a multiply-add counts a quarter: for each feature and
@@ -48,7 +53,7 @@ NEW, MEMBERS = 0, 1
 FEATURE_WORK, VALUE_WORK = 0.25, 8.0
 
 
-class Rules(NamedTuple):
+class MachineRules(NamedTuple):
     """The parameters of the solver.
 
     Attributes
@@ -89,42 +94,46 @@ class Schedule(NamedTuple):
         Random number of the current step; -1 before it is drawn.
     """
 
-    gains: Any
-    random: Any
-    kind: Any
-    number: Any
+    gains: Values
+    random: NDArray[np.uint64]
+    kind: Ints
+    number: Values
 
 
-def process(expansion: Expansion, batch: Batch, machine: Machine, rules: Rules, schedule: Schedule) -> None:
+def process_batch(
+    expansion: Expansion, batch: Batch, machine: Machine, rules: MachineRules, schedule: Schedule
+) -> None:
     """Process a batch."""
-    while run(expansion.working, expansion.cache, batch, machine, rules, schedule) == ROW_MISSING:
-        expansion.compute_row(int(batch.at[0, MISSING]))
+    while _process_batch(expansion.working, expansion.cache, batch, machine, rules, schedule) == ROW_MISSING:
+        expansion.compute_row(int(batch.progress[0, MISSING]))
 
 
 @njit()
-def run(w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any) -> int:  # pragma: no cover
-    """Process a batch, or the rest of it. Returns DONE, or ROW_MISSING with the place in at[0, MISSING]."""
-    at = batch.at[0]
-    while at[CANDIDATE] < len(batch.row_of):
-        if at[STAGE] == NEW:
-            _process_new(w, cache, batch, machine, rules, schedule, at[CANDIDATE])
-            at[SEEN] += 1
-            at[STAGE], at[REPEAT] = MEMBERS, 0
+def _process_batch(
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, rules: MachineRules, schedule: Schedule
+) -> int:  # pragma: no cover
+    """Process a batch, or the rest of it. Returns DONE or ROW_MISSING (see progress[0, MISSING])."""
+    progress = batch.progress[0]
+    while progress[CANDIDATE] < len(batch.row_of):
+        if progress[STAGE] == NEW:
+            _process_new(w, cache, batch, machine, rules, schedule, progress[CANDIDATE])
+            progress[SEEN] += 1
+            progress[STAGE], progress[REPEAT] = MEMBERS, 0
             schedule.kind[0] = _next_kind(rules, schedule)
         while schedule.kind[0] != TWO_NEWS:
             if not _step_among_members(w, cache, batch, machine, rules, schedule):
                 return ROW_MISSING
             schedule.number[0] = -1.0
-            at[REPEAT] += 1
-            if at[REPEAT] >= multiplier(schedule.kind[0], machine.classes):
-                schedule.kind[0], at[REPEAT] = _next_kind(rules, schedule), 0
-        at[CANDIDATE] += 1
-        at[STAGE] = NEW
+            progress[REPEAT] += 1
+            if progress[REPEAT] >= multiplier(schedule.kind[0], machine.classes):
+                schedule.kind[0], progress[REPEAT] = _next_kind(rules, schedule), 0
+        progress[CANDIDATE] += 1
+        progress[STAGE] = NEW
     return DONE
 
 
 @njit()
-def _next_kind(rules: Any, schedule: Any) -> int:  # pragma: no cover
+def _next_kind(rules: MachineRules, schedule: Schedule) -> int:  # pragma: no cover
     if rules.steps == 1:
         return TWO_NEWS
     if rules.adaptive:
@@ -134,36 +143,36 @@ def _next_kind(rules: Any, schedule: Any) -> int:  # pragma: no cover
 
 @njit()
 def _process_new(
-    w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any, c: int
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, rules: MachineRules, schedule: Schedule, c: int
 ) -> None:  # pragma: no cover
     """Make the first step of a new pattern, which enters if it then has an α > 0.
 
     The cost of its kernel row is counted even if it does not enter.
     """
-    at, k = batch.at[0], batch.row_of[c]
-    at[PLACE] = -1
-    raised, touched = 0.0, int(rules.work * w.count[0])
+    progress, k = batch.progress[0], batch.row_of[c]
+    progress[PLACE] = -1
+    raised, touched = 0.0, int(rules.work * w.counts[0])
     if k >= 0 and batch.bound[0, c] > 0.0:
         place = batch.base + k
         insert(w, machine, place, batch.codes[c], batch.bound[0, c], w.score[:, place])
         if rules.steps == 1:
-            at[ENTERED] += 1
+            progress[ENTERED] += 1
             return
         if rules.larank:
             choice = larank_pair(w, machine, PROCESS_NEW, place)
         else:
             choice = first_variable(w, batch, machine, TWO_NEWS, rules.strategy, place, 0.0)
-        batch.moved[0, k] = choice.violation - batch.excess[0, batch.chosen[k]]
+        batch.growth[0, k] = choice.violation - batch.excess[0, batch.chosen[k]]
         if choice.violation > rules.tau:
             if rules.larank:
                 raised, moved = apply_line(w, cache, batch, machine, place, choice.first, choice.second)
             else:
                 raised, moved = apply_pair(w, cache, batch, machine, place, choice.first, place, choice.second)
             touched += moved
-            at[STEPS] += 1
+            progress[STEPS] += 1
         if w.load[place] > 0.0:
-            at[PLACE] = place
-            at[ENTERED] += 1
+            progress[PLACE] = place
+            progress[ENTERED] += 1
         else:
             evict(w, place)
     record(schedule.gains, TWO_NEWS, raised, touched)
@@ -171,50 +180,50 @@ def _process_new(
 
 @njit()
 def _step_among_members(
-    w: Any, cache: Any, batch: Any, machine: Any, rules: Any, schedule: Any
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, rules: MachineRules, schedule: Schedule
 ) -> bool:  # pragma: no cover
     """Make a step among the members. Returns False if a kernel row is missing."""
     kind, strategy = schedule.kind[0], rules.strategy
     if schedule.number[0] < 0.0:
         schedule.number[0] = draw(schedule.random)
     raised, touched = 0.0, machine.classes
-    if w.count[0] == 0:
+    if w.counts[0] == 0:
         pass
     elif rules.larank:
         choice = larank_pair(w, machine, kind, random_member(w, schedule.number[0]))
         if choice.violation > rules.tau:
-            if not usable(cache, batch, 0, choice.place):
+            if not row_available(cache, batch, 0, choice.place):
                 return False
             raised, moved = apply_line(w, cache, batch, machine, choice.place, choice.first, choice.second)
             _evict_if_zero(w, batch, choice.place)
-            batch.at[0, STEPS] += 1
+            batch.progress[0, STEPS] += 1
             touched += moved
     else:
-        fresh = batch.at[0, PLACE]
+        fresh = batch.progress[0, PLACE]
         choice = first_variable(w, batch, machine, kind, strategy, fresh, schedule.number[0])
         touched = selection_cost(w, machine, kind, strategy, choice.second == SEARCH)
         if choice.violation > rules.tau:
             i, p, j, q = choice.place, choice.first, choice.place, choice.second
-            if not usable(cache, batch, 0, i):
+            if not row_available(cache, batch, 0, i):
                 return False
             if q == SEARCH:
                 j, q = second_variable(w, cache, batch, machine, kind == TWO_OLD_SUPPORTS, i, p)
-                if q != ALONE and not usable(cache, batch, 0, j):
+                if q != ALONE and not row_available(cache, batch, 0, j):
                     return False
             raised, moved = apply_pair(w, cache, batch, machine, i, p, j, q)
             _evict_if_zero(w, batch, i)
             if q != ALONE and j != i:
                 _evict_if_zero(w, batch, j)
-            batch.at[0, STEPS] += 1
+            batch.progress[0, STEPS] += 1
             touched += moved
     record(schedule.gains, kind, raised, touched)
     return True
 
 
 @njit()
-def _evict_if_zero(w: Any, batch: Any, place: int) -> None:  # pragma: no cover
+def _evict_if_zero(w: Working, batch: Batch, place: int) -> None:  # pragma: no cover
     """Evict a pattern if its α are all 0 after a step."""
     if w.load[place] == 0.0:
         evict(w, place)
-        if batch.at[0, PLACE] == place:
-            batch.at[0, PLACE] = -1
+        if batch.progress[0, PLACE] == place:
+            batch.progress[0, PLACE] = -1

@@ -4,8 +4,6 @@ The unknown is always the step μ. det Q = 0 means det Q ≤ 1e-12 Q_ii Q_jj; cu
 replaced by 1e-12. If Q is not positive semi-definite, the step may not be optimal, but it is at least as good as that of i alone.
 """
 
-from typing import Any
-
 from dasksvm.solver.jit import njit
 from dasksvm.solver.state.direction_search import LEAST_CURVATURE
 
@@ -45,7 +43,9 @@ def increase(
 
 
 @njit()
-def _unconstrained_optimum(g_i: float, g_j: float, q_ii: float, q_ij: float, q_jj: float) -> Any:  # pragma: no cover
+def _unconstrained_optimum(
+    g_i: float, g_j: float, q_ii: float, q_ij: float, q_jj: float
+) -> tuple[bool, float, float]:  # pragma: no cover
     """Return whether the unconstrained optimum is unique, and the optimum."""
     det = q_ii * q_jj - q_ij * q_ij
     if q_ii <= 0.0 or det <= FLAT * q_ii * q_jj:
@@ -64,7 +64,7 @@ def solve_box(
     high_i: float,
     low_j: float,
     high_j: float,
-) -> Any:  # pragma: no cover
+) -> tuple[float, float]:  # pragma: no cover
     """Solve the problem in two variables over a box of steps, low ≤ 0 ≤ high (paper 5, algorithm 5); return μ_i, μ_j."""
     if q_ij == 0.0:
         return solve_one(g_i, q_ii, low_i, high_i), solve_one(g_j, q_jj, low_j, high_j)
@@ -89,7 +89,7 @@ def solve_box(
 @njit()
 def solve_simplex(
     g_i: float, g_j: float, q_ii: float, q_ij: float, q_jj: float, alpha_i: float, alpha_j: float, upper: float
-) -> Any:  # pragma: no cover
+) -> tuple[float, float]:  # pragma: no cover
     """Solve the problem in two variables that share a slack (paper 5, algorithm 11); return μ_i, μ_j.
 
     Both coefficients stay ≥ 0 and their sum stays ≤ `upper`.

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Floats, Ints, Values
+from dasksvm.solver.multiclass.structure import Machine
 
 
-class Pattern(NamedTuple):
+class VariableExtremes(NamedTuple):
     """The extremes of a pattern.
 
     `rise` is the class with the largest gradient among the variables that may rise, `fall` the one with the smallest among those
@@ -25,7 +27,9 @@ class Pattern(NamedTuple):
 
 
 @njit()
-def gradient(machine: Any, score: Any, mean: Any, label: Any, place: int, c: int) -> float:  # pragma: no cover
+def gradient(
+    machine: Machine, score: Values, mean: Values, label: Ints, place: int, c: int
+) -> float:  # pragma: no cover
     """Compute the gradient G = 1 - Σ_m ν f_m of one variable (paper 5, equation 5.4)."""
     y = label[place]
     if machine.relative:
@@ -35,9 +39,9 @@ def gradient(machine: Any, score: Any, mean: Any, label: Any, place: int, c: int
 
 
 @njit()
-def pattern(
-    machine: Any, alpha: Any, score: Any, mean: Any, label: Any, bound: Any, place: int, supports: bool
-) -> Any:  # pragma: no cover
+def variable_extremes(
+    machine: Machine, alpha: Values, score: Values, mean: Values, label: Ints, bound: Values, place: int, supports: bool
+) -> VariableExtremes:  # pragma: no cover
     """Find a pattern's extremes. A shared slack that is used up does not exclude a rise. Ties go to the lowest class."""
     rise, top, fall, bottom = -1, -np.inf, -1, np.inf
     for c in range(machine.classes):
@@ -49,11 +53,11 @@ def pattern(
             rise, top = c, g
         if held and g < bottom:
             fall, bottom = c, g
-    return Pattern(rise, top, fall, bottom)
+    return VariableExtremes(rise, top, fall, bottom)
 
 
 @njit()
-def steepest(found: Any, full: bool) -> Any:  # pragma: no cover
+def steepest(found: VariableExtremes, full: bool) -> tuple[float, int]:  # pragma: no cover
     """Return a pattern's largest derivative along a single variable, at least 0, and the class of that variable (-1: none)."""
     up = -np.inf if full else found.top
     if max(up, -found.bottom) <= 0.0:
@@ -62,7 +66,9 @@ def steepest(found: Any, full: bool) -> Any:  # pragma: no cover
 
 
 @njit()
-def bases(machine: Any, score: Any, mean: Any, label: Any, start: int, out: Any) -> None:  # pragma: no cover
+def bases(
+    machine: Machine, score: Values, mean: Values, label: Ints, start: int, out: Values
+) -> None:  # pragma: no cover
     """Write the part of the gradients that all classes of a pattern share, for a range of patterns."""
     if machine.relative:
         for a in range(len(out)):
@@ -73,7 +79,7 @@ def bases(machine: Any, score: Any, mean: Any, label: Any, start: int, out: Any)
 
 
 @njit()
-def limits(machine: Any, load: Any, bound: Any, out: Any) -> None:  # pragma: no cover
+def limits(machine: Machine, load: Values, bound: Values, out: Values) -> None:  # pragma: no cover
     """Write the value below which the variables of each pattern may rise.
 
     This is C_i; with a shared slack it is ∞ if some of the slack is left, else -∞.
@@ -85,20 +91,20 @@ def limits(machine: Any, load: Any, bound: Any, out: Any) -> None:  # pragma: no
 
 @njit(fastmath={"contract"})
 def extremes(
-    machine: Any,
-    alpha: Any,
-    score: Any,
-    mean: Any,
-    label: Any,
-    bound: Any,
+    machine: Machine,
+    alpha: Values,
+    score: Values,
+    mean: Values,
+    label: Ints,
+    bound: Values,
     start: int,
     supports: bool,
-    base: Any,
-    limit: Any,
-    top: Any,
-    bottom: Any,
+    base: Values,
+    limit: Values,
+    top: Values,
+    bottom: Values,
 ) -> None:  # pragma: no cover
-    """Write the extreme gradients, as `pattern` finds them, for a range of patterns.
+    """Write the extreme gradients, as `variable_extremes` finds them, for a range of patterns.
 
     `base` and `limit` are written too. There are two inner loops because LLVM does not vectorise one with so many arrays, and
     they are not functions of their own because a call with so many arguments costs as much as a short loop.
@@ -130,7 +136,9 @@ def extremes(
 
 
 @njit()
-def singles(shared: bool, top: Any, bottom: Any, load: Any, bound: Any, out: Any) -> float:  # pragma: no cover
+def singles(
+    shared: bool, top: Values, bottom: Values, load: Values, bound: Values, out: Values
+) -> float:  # pragma: no cover
     """Write the largest derivative along a single variable of each pattern, at least 0; return the largest of all."""
     best = np.int64(0)
     for a in range(len(out)):
@@ -142,7 +150,9 @@ def singles(shared: bool, top: Any, bottom: Any, load: Any, bound: Any, out: Any
 
 
 @njit()
-def exchanges(top: Any, bottom: Any, load: Any, bound: Any, always: bool, out: Any) -> float:  # pragma: no cover
+def exchanges(
+    top: Values, bottom: Values, load: Values, bound: Values, always: bool, out: Values
+) -> float:  # pragma: no cover
     """Write the largest derivative along an exchange e_c - e_e within each pattern; return the largest of all.
 
     Unless `always` is set, it is 0 for patterns whose slack is not used up.
@@ -156,7 +166,7 @@ def exchanges(top: Any, bottom: Any, load: Any, bound: Any, always: bool, out: A
 
 
 @njit()
-def where(values: Any, number: Any) -> int:  # pragma: no cover
+def index_of(values: Floats, number: float | np.floating[Any]) -> int:  # pragma: no cover
     """Return the index of the first value that equals a number; -1 if none does."""
     for a in range(len(values)):
         if values[a] == number:
@@ -166,8 +176,8 @@ def where(values: Any, number: Any) -> int:  # pragma: no cover
 
 @njit()
 def violation(
-    machine: Any, alpha: Any, score: Any, mean: Any, label: Any, bound: Any, load: Any
-) -> Any:  # pragma: no cover
+    machine: Machine, alpha: Values, score: Values, mean: Values, label: Ints, bound: Values, load: Values
+) -> Values:  # pragma: no cover
     """Return the largest derivative along a feasible direction of each pattern, at least 0.
 
     The directions are single variables and, with a shared slack, exchanges e_c - e_e of two variables of the pattern, whether or

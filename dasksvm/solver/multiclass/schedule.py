@@ -6,13 +6,12 @@ gain by the seconds that the step took; here it is divided by the number of valu
 repeated exactly.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.generator import draw
 from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Values
 
 DECAY = 0.05
 LEAST_PROBABILITY = 0.05
@@ -32,13 +31,13 @@ def multiplier(step: int, classes: int) -> int:  # pragma: no cover
 
 
 @njit()
-def record(gains: Any, step: int, increase: float, touched: int) -> None:  # pragma: no cover
+def record(gains: Values, step: int, increase: float, touched: int) -> None:  # pragma: no cover
     """Update the gain of a kind of step after a step of this kind (algorithm 7, line 15)."""
     gains[step] = DECAY * max(increase, 0.0) * SECOND / max(touched, 1) + (1.0 - DECAY) * gains[step]
 
 
 @njit()
-def probabilities(gains: Any) -> Any:  # pragma: no cover
+def probabilities(gains: Values) -> Values:  # pragma: no cover
     """Return the probability of each kind of step: proportional to its gain above a minimum of η."""
     steps = len(gains)
     total = np.sum(gains)
@@ -47,7 +46,7 @@ def probabilities(gains: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def next_adaptive(gains: Any, random: Any) -> int:  # pragma: no cover
+def next_adaptive(gains: Values, random: NDArray[np.uint64]) -> int:  # pragma: no cover
     """Draw the next kind of step."""
     number, chances = draw(random), probabilities(gains)
     for step in range(len(gains) - 1):

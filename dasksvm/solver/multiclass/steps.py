@@ -8,29 +8,29 @@ The paper's algorithms consider every variable; here a variable that cannot move
 shared slack, a pattern whose slack is used up moves by exchanges e_c - e_e (section 5.2.1).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.multiclass.gains import First, best_partner
-from dasksvm.solver.multiclass.moves import move_pair, set_alpha, shift
+from dasksvm.solver.multiclass.gains import FirstVariable, best_partner
+from dasksvm.solver.multiclass.moves import move_pair, set_alpha, update_scores
 from dasksvm.solver.multiclass.pairs import gain, solve_one
 from dasksvm.solver.multiclass.scan import (
     bases,
     exchanges,
     extremes,
     gradient,
+    index_of,
     limits,
-    pattern,
     singles,
     steepest,
-    where,
+    variable_extremes,
 )
-from dasksvm.solver.multiclass.structure import coupling
-from dasksvm.solver.multiclass.working_arrays import may_fall, may_rise, random_member
-from dasksvm.solver.state.batch import block_ends, kernel_value, row_part
-from dasksvm.solver.state.row_cache import PAGE
+from dasksvm.solver.multiclass.structure import Machine, coupling
+from dasksvm.solver.multiclass.working_arrays import Working, may_fall, may_rise, random_member
+from dasksvm.solver.state.batch import Batch, block_ends, kernel_value, row_block
+from dasksvm.solver.state.row_cache import PAGE, RowCache
 
 # Kinds of steps, and strategies for choosing the variables.
 TWO_NEWS, TWO_OLD, TWO_OLD_SUPPORTS, ONE_OLD_ONE_NEW = range(4)
@@ -43,7 +43,7 @@ PROCESS_NEW, PROCESS_OLD, OPTIMIZE = range(3)
 SLACK = -1
 
 
-class Choice(NamedTuple):
+class StepChoice(NamedTuple):
     """A chosen step: the derivative along it (0: nothing to gain), the place, and the classes of its two variables.
 
     `second` is a class of the same pattern, ALONE or SEARCH.
@@ -57,8 +57,8 @@ class Choice(NamedTuple):
 
 @njit()
 def first_variable(
-    w: Any, batch: Any, machine: Any, kind: int, strategy: int, place: int, number: float
-) -> Any:  # pragma: no cover
+    w: Working, batch: Batch, machine: Machine, kind: int, strategy: int, place: int, number: float
+) -> StepChoice:  # pragma: no cover
     """Choose the first variable of a step, or a whole pair within one pattern.
 
     Parameters
@@ -75,12 +75,12 @@ def first_variable(
 
     Returns
     -------
-    Choice
+    StepChoice
     """
     supports = kind == TWO_OLD_SUPPORTS
     if kind == TWO_OLD or supports:
-        if w.count[0] == 0:
-            return Choice(0.0, -1, -1, ALONE)
+        if w.counts[0] == 0:
+            return StepChoice(0.0, -1, -1, ALONE)
         if strategy == S2DO_ALL:
             place = _most_violating(w, batch, machine, supports)
         elif strategy in (RANDOM_PATTERN_S2DO_ALL, RANDOM_PATTERN_S2DO_PATTERN):
@@ -90,13 +90,13 @@ def first_variable(
     elif kind not in (TWO_NEWS, ONE_OLD_ONE_NEW):
         raise ValueError("unknown kind of step")
     if place < 0:
-        return Choice(0.0, -1, -1, ALONE)
+        return StepChoice(0.0, -1, -1, ALONE)
     inside = kind == TWO_NEWS or strategy == RANDOM_PATTERN_S2DO_PATTERN
     return _choose_in_pattern(w, machine, place, supports, inside)
 
 
 @njit()
-def _most_violating(w: Any, batch: Any, machine: Any, supports: bool) -> int:  # pragma: no cover
+def _most_violating(w: Working, batch: Batch, machine: Machine, supports: bool) -> int:  # pragma: no cover
     """Find the pattern with the largest derivative along a variable, or along an exchange if its slack is used up."""
     base, limit, out = np.empty(PAGE), np.empty(PAGE), np.empty(PAGE)
     top, bottom = np.empty(PAGE), np.empty(PAGE)
@@ -121,32 +121,34 @@ def _most_violating(w: Any, batch: Any, machine: Any, supports: bool) -> int:  #
         )
         most = singles(machine.shared, top[:n], bottom[:n], load, bound, of)
         if most > best:
-            best, place = most, start + where(of, most)
+            best, place = most, start + index_of(of, most)
         if machine.shared:
             most = exchanges(top[:n], bottom[:n], load, bound, False, of)
             if most > best:
-                best, place = most, start + where(of, most)
+                best, place = most, start + index_of(of, most)
     return place
 
 
 @njit()
-def _choose_in_pattern(w: Any, machine: Any, place: int, supports: bool, inside: bool) -> Any:  # pragma: no cover
+def _choose_in_pattern(
+    w: Working, machine: Machine, place: int, supports: bool, inside: bool
+) -> StepChoice:  # pragma: no cover
     """Choose a pattern's variable with the largest derivative, or an exchange if its derivative is larger.
 
     With `inside` the second variable is chosen too, from the same pattern.
     """
-    found = pattern(machine, w.alpha, w.score, w.mean, w.label, w.bound, place, supports)
+    found = variable_extremes(machine, w.alpha, w.score, w.mean, w.label, w.bound, place, supports)
     full = machine.shared and w.load[place] >= w.bound[place]
     single, p = steepest(found, full)
     if (full or (machine.shared and inside)) and found.top - found.bottom > single:
-        return Choice(found.top - found.bottom, place, found.rise, found.fall)
+        return StepChoice(found.top - found.bottom, place, found.rise, found.fall)
     if p < 0:
-        return Choice(0.0, place, -1, ALONE)
-    return Choice(single, place, p, _partner_in_pattern(w, machine, place, p, supports) if inside else SEARCH)
+        return StepChoice(0.0, place, -1, ALONE)
+    return StepChoice(single, place, p, _partner_in_pattern(w, machine, place, p, supports) if inside else SEARCH)
 
 
 @njit()
-def _partner_in_pattern(w: Any, machine: Any, place: int, p: int, supports: bool) -> int:  # pragma: no cover
+def _partner_in_pattern(w: Working, machine: Machine, place: int, p: int, supports: bool) -> int:  # pragma: no cover
     """Choose the class of the same pattern that has the largest gain together with p; ALONE if none exceeds that of p alone."""
     y, k = w.label[place], w.diagonal[place]
     g_p = gradient(machine, w.score, w.mean, w.label, place, p)
@@ -165,14 +167,14 @@ def _partner_in_pattern(w: Any, machine: Any, place: int, p: int, supports: bool
 
 @njit()
 def second_variable(
-    w: Any, cache: Any, batch: Any, machine: Any, supports: bool, place: int, p: int
-) -> Any:  # pragma: no cover
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, supports: bool, place: int, p: int
+) -> tuple[int, int]:  # pragma: no cover
     """Choose the variable with the largest gain together with (place, p) (paper 5, algorithm 6, lines 11-17).
 
     The row of `place` must be present. Returns the place and class, or -1 and ALONE if no variable adds to the gain.
     """
     y = w.label[place]
-    first = First(
+    first = FirstVariable(
         p,
         y,
         gradient(machine, w.score, w.mean, w.label, place, p),
@@ -195,7 +197,7 @@ def second_variable(
             w.label,
             limit[:n],
             start,
-            row_part(cache, batch, place, block),
+            row_block(cache, batch, place, block),
             w.diagonal,
             supports,
             place - start,
@@ -207,7 +209,9 @@ def second_variable(
 
 
 @njit()
-def apply_pair(w: Any, cache: Any, batch: Any, machine: Any, i: int, p: int, j: int, q: int) -> Any:  # pragma: no cover
+def apply_pair(
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, i: int, p: int, j: int, q: int
+) -> tuple[float, int]:  # pragma: no cover
     """Solve the problem in the variables (i, p) and (j, q), or in (i, p) alone if q = ALONE, and update the scores.
 
     The rows of both places must be present. Returns the increase of the dual and the number of values changed.
@@ -237,28 +241,35 @@ def apply_pair(w: Any, cache: Any, batch: Any, machine: Any, i: int, p: int, j: 
 
 
 @njit()
-def _move(w: Any, cache: Any, batch: Any, machine: Any, one: Any, two: Any) -> int:  # pragma: no cover
+def _move(
+    w: Working,
+    cache: RowCache,
+    batch: Batch,
+    machine: Machine,
+    one: tuple[int, int, float],
+    two: tuple[int, int, float],
+) -> int:  # pragma: no cover
     """Update all scores for two steps (place, class, μ); return the number of values changed."""
     touched = 0
     i, j = one[0], two[0]
     of_i, of_j = (w.label[i], one[1], one[2]), (w.label[j], two[1], two[2])
     for block in range(batch.base // PAGE + 1):
         start, stop = block_ends(batch, block)
-        row_i, row_j = row_part(cache, batch, i, block), row_part(cache, batch, j, block)
-        touched += shift(machine, w.score, w.mean, start, stop, row_i, row_j, of_i, of_j)
+        row_i, row_j = row_block(cache, batch, i, block), row_block(cache, batch, j, block)
+        touched += update_scores(machine, w.score, w.mean, start, stop, row_i, row_j, of_i, of_j)
     return touched
 
 
 @njit()
-def selection_cost(w: Any, machine: Any, kind: int, strategy: int, searched: bool) -> int:  # pragma: no cover
+def selection_cost(w: Working, machine: Machine, kind: int, strategy: int, searched: bool) -> int:  # pragma: no cover
     """Return the number of values that the choice of a step has read."""
-    scan = machine.classes * w.count[0]
+    scan = machine.classes * w.counts[0]
     every = strategy == S2DO_ALL and kind in (TWO_OLD, TWO_OLD_SUPPORTS)
     return int((scan if every else machine.classes) + (scan if searched else 0))
 
 
 @njit()
-def larank_pair(w: Any, machine: Any, step: int, place: int) -> Any:  # pragma: no cover
+def larank_pair(w: Working, machine: Machine, step: int, place: int) -> StepChoice:  # pragma: no cover
     """Choose a direction of LaRank within one pattern of the CS machine (paper 5, section 2.2.8).
 
     In terms of the α used here, the coefficients of LaRank are β_y = ¼ Σ_c α_c and β_c = -¼ α_c; its C and its dual are a
@@ -276,13 +287,13 @@ def larank_pair(w: Any, machine: Any, step: int, place: int) -> Any:  # pragma: 
 
     Returns
     -------
-    Choice
+    StepChoice
         `first` is the class that rises and `second` the one that falls; either may be SLACK.
     """
     if step not in (PROCESS_NEW, PROCESS_OLD, OPTIMIZE):
         raise ValueError("unknown kind of step")
     supports = step == OPTIMIZE
-    found = pattern(machine, w.alpha, w.score, w.mean, w.label, w.bound, place, supports)
+    found = variable_extremes(machine, w.alpha, w.score, w.mean, w.label, w.bound, place, supports)
     rise, top, fall, bottom = found.rise, found.top, found.fall, found.bottom
     room = w.load[place] < w.bound[place] and (w.load[place] > 0.0 or not supports)
     if (w.load[place] > 0.0 or not supports) and top < 0.0:
@@ -290,14 +301,14 @@ def larank_pair(w: Any, machine: Any, step: int, place: int) -> Any:  # pragma: 
     if step == PROCESS_NEW or (room and bottom > 0.0):
         fall, bottom = SLACK, 0.0
     if (fall == SLACK and not room) or rise == fall or not top - bottom > 0.0:
-        return Choice(0.0, place, SLACK, SLACK)
-    return Choice(top - bottom, place, rise, fall)
+        return StepChoice(0.0, place, SLACK, SLACK)
+    return StepChoice(top - bottom, place, rise, fall)
 
 
 @njit()
 def apply_line(
-    w: Any, cache: Any, batch: Any, machine: Any, place: int, rise: int, fall: int
-) -> Any:  # pragma: no cover
+    w: Working, cache: RowCache, batch: Batch, machine: Machine, place: int, rise: int, fall: int
+) -> tuple[float, int]:  # pragma: no cover
     """Search along the direction in which one variable of a pattern rises and another one falls; either may be SLACK.
 
     The pattern's row must be present. Returns the increase of the dual and the number of values changed.

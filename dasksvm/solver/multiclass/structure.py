@@ -9,16 +9,13 @@ over 0 ≤ α_{i,c} ≤ C_i, or over α_{i,c} ≥ 0, Σ_c α_{i,c} ≤ C_i. A *v
 from a few comparisons instead of being stored as tables.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Ints, Values
 from dasksvm.solver.registry import look_up
-
-Values = NDArray[np.float64]
 
 
 class Machine(NamedTuple):
@@ -59,7 +56,7 @@ def machine(name: str, classes: int) -> Machine:
 
 
 @njit()
-def nu(machine: Any, y: int, c: int, m: int) -> float:  # pragma: no cover
+def nu(machine: Machine, y: int, c: int, m: int) -> float:  # pragma: no cover
     """Return ν_{y,c,m} before the projection of `zero_sum` (paper 5, table 2.1, but with the ½ of definition 4)."""
     if machine.relative:
         return 0.5 * ((y == m) - (c == m))
@@ -68,7 +65,7 @@ def nu(machine: Any, y: int, c: int, m: int) -> float:  # pragma: no cover
 
 
 @njit()
-def coupling(machine: Any, y: int, p: int, z: int, q: int) -> float:  # pragma: no cover
+def coupling(machine: Machine, y: int, p: int, z: int, q: int) -> float:  # pragma: no cover
     """Return M_{y,p,z,q} = Σ_m ν_{y,p,m} ν_{z,q,m}, minus (1/d) Σν Σν for `zero_sum` machines (paper 5, section 5.1)."""
     if machine.relative:
         return 0.25 * ((y == z) - (y == q) - (p == z) + (p == q))
@@ -111,6 +108,6 @@ def losses(machine: Machine, margins: Values, labels: Ints) -> Values:
 
     The primal is ½ Σ β f + Σ C_i loss_i, and the duality gap Σ C_i loss_i - Σ α g.
     """
-    lacking = np.maximum(gradients(machine, margins, labels), 0.0)
-    total: Values = lacking.max(axis=0) if machine.shared else lacking.sum(axis=0)
+    shortfall = np.maximum(gradients(machine, margins, labels), 0.0)
+    total: Values = shortfall.max(axis=0) if machine.shared else shortfall.sum(axis=0)
     return total

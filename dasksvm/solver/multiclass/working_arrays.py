@@ -4,11 +4,12 @@ For each pattern the d scores f_m(x_i) before the projection of `zero_sum` are s
 step in a variable then changes two vectors instead of the gradients of all d classes (paper 5, section 4.2.3).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Flags, Ints, Values
 from dasksvm.solver.multiclass.structure import Machine, dual, gradients
 from dasksvm.solver.state.row_cache import PAGE, blocks_of
 from dasksvm.solver.state.working_arrays import take_place
@@ -37,25 +38,25 @@ class Working(NamedTuple):
         Number of places that have been used; number of those that are free again.
     listed, listed_at : ndarray of int64, shape (N,)
         List of the members' places, in no particular order, and the position of each place in that list.
-    count : ndarray of int64, shape (1,)
+    counts : ndarray of int64, shape (1,)
         Number of members.
     """
 
-    alpha: Any
-    score: Any
-    mean: Any
-    label: Any
-    bound: Any
-    load: Any
-    member: Any
-    diagonal: Any
-    slot: Any
-    holders: Any
-    free: Any
-    size: Any
-    listed: Any
-    listed_at: Any
-    count: Any
+    alpha: Values
+    score: Values
+    mean: Values
+    label: Ints
+    bound: Values
+    load: Values
+    member: Flags
+    diagonal: Values
+    slot: Ints
+    holders: Ints
+    free: Ints
+    size: Ints
+    listed: Ints
+    listed_at: Ints
+    counts: Ints
 
 
 def empty_working(classes: int, places: int) -> Working:
@@ -76,7 +77,7 @@ def empty_working(classes: int, places: int) -> Working:
         size=np.zeros(2, np.int64),
         listed=np.zeros(places, np.int64),
         listed_at=np.zeros(places, np.int64),
-        count=np.zeros(1, np.int64),
+        counts=np.zeros(1, np.int64),
     )
 
 
@@ -96,7 +97,9 @@ def dual_objective(working: Working, machine: Machine) -> float:
 
 
 @njit()
-def insert(w: Any, machine: Any, place: int, label: int, bound: float, scores: Any) -> None:  # pragma: no cover
+def insert(
+    w: Working, machine: Machine, place: int, label: int, bound: float, scores: Values
+) -> None:  # pragma: no cover
     """Make a place a member with α = 0 and the given d scores; the caller sets its slot and diagonal."""
     w.member[place] = True
     w.label[place] = label
@@ -106,24 +109,24 @@ def insert(w: Any, machine: Any, place: int, label: int, bound: float, scores: A
         w.score[m, place] = scores[m]
         total += scores[m]
     w.mean[place] = total / machine.classes if machine.zero_sum else 0.0
-    w.listed[w.count[0]] = place
-    w.listed_at[place] = w.count[0]
-    w.count[0] += 1
+    w.listed[w.counts[0]] = place
+    w.listed_at[place] = w.counts[0]
+    w.counts[0] += 1
 
 
 @njit()
-def evict(w: Any, place: int) -> None:  # pragma: no cover
-    """Remove a member whose α are all 0 from the expansion; its place is freed by `vacate`."""
+def evict(w: Working, place: int) -> None:  # pragma: no cover
+    """Remove a member whose α are all 0 from the expansion; its place is freed by `free_places`."""
     w.member[place] = False
     w.bound[place] = 0.0
-    w.count[0] -= 1
-    last, at = w.listed[w.count[0]], w.listed_at[place]
+    w.counts[0] -= 1
+    last, at = w.listed[w.counts[0]], w.listed_at[place]
     w.listed[at] = last
     w.listed_at[last] = at
 
 
 @njit()
-def vacate(w: Any) -> Any:  # pragma: no cover
+def free_places(w: Working) -> Ints:  # pragma: no cover
     """Free the places of evicted members, and return them."""
     freed = np.empty(w.size[0], np.int64)
     count = 0
@@ -138,7 +141,7 @@ def vacate(w: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def settle(w: Any, base: int, count: int) -> Any:  # pragma: no cover
+def assign_places(w: Working, base: int, count: int) -> tuple[Ints, Ints]:  # pragma: no cover
     """Move the members in the first `count` seats from `base` on to places; return their seat numbers and their places."""
     seats, places = np.empty(count, np.int64), np.empty(count, np.int64)
     total = 0
@@ -156,7 +159,7 @@ def settle(w: Any, base: int, count: int) -> Any:  # pragma: no cover
 
 
 @njit()
-def _move(w: Any, seat: int, place: int) -> None:  # pragma: no cover
+def _move(w: Working, seat: int, place: int) -> None:  # pragma: no cover
     for m in range(len(w.alpha)):
         w.alpha[m, place], w.score[m, place] = w.alpha[m, seat], w.score[m, seat]
         w.alpha[m, seat] = 0.0
@@ -170,13 +173,13 @@ def _move(w: Any, seat: int, place: int) -> None:  # pragma: no cover
 
 
 @njit()
-def random_member(w: Any, number: float) -> int:  # pragma: no cover
+def random_member(w: Working, number: float) -> int:  # pragma: no cover
     """Return the place of a random member, chosen by a number in [0, 1); there must be at least one member."""
-    return int(w.listed[int(number * w.count[0])])
+    return int(w.listed[int(number * w.counts[0])])
 
 
 @njit()
-def may_rise(w: Any, machine: Any, place: int, c: int) -> bool:  # pragma: no cover
+def may_rise(w: Working, machine: Machine, place: int, c: int) -> bool:  # pragma: no cover
     """Return whether a variable exists, belongs to a member, and is below its bound (with a shared slack: some of it is left)."""
     if not w.member[place] or (c == w.label[place] and not machine.total):
         return False
@@ -184,6 +187,6 @@ def may_rise(w: Any, machine: Any, place: int, c: int) -> bool:  # pragma: no co
 
 
 @njit()
-def may_fall(w: Any, place: int, c: int) -> bool:  # pragma: no cover
+def may_fall(w: Working, place: int, c: int) -> bool:  # pragma: no cover
     """Return whether a variable is above 0."""
     return bool(w.alpha[c, place] > 0.0)

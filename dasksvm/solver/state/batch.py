@@ -2,7 +2,7 @@
 
 While a batch is processed, its candidates use *seats*: temporary places of the working arrays, after the places of S. Their
 kernel values are kept outside the row cache: `rows` (candidates × places) and its transpose `columns` hold the kernel values
-between candidates and S, and `mates` holds those among the candidates. None of these arrays changes while the batch is
+between candidates and S, and `mutual` holds those among the candidates. None of these arrays changes while the batch is
 processed, so that several problems can be solved in parallel. At the end, each candidate that is a member of some problem moves
 to a place of its own.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Features, Floats, Ints
+from dasksvm.solver.kernels.features import Features, Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import CandidateBatch
 from dasksvm.solver.state.direction_search import weighted_sum
@@ -22,15 +22,16 @@ from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.row_cache import (
     CLOCK,
     PAGE,
+    RowCache,
     blocks_of,
+    cache_new_rows,
     drop_stale,
-    extend,
-    keep_rows,
-    renew,
+    extend_rows,
+    update_use_order,
     write_columns,
 )
 
-# Fields of Batch.at
+# Fields of Batch.progress
 CANDIDATE, STAGE, REPEAT, MISSING, STEPS, SEEN, PLACE, ENTERED, FIELDS = range(9)
 # Reasons why the processing of a batch returns.
 DONE, ROW_MISSING, FULL = 0, 1, 2
@@ -49,7 +50,7 @@ class Batch(NamedTuple):
     ----------
     rows, columns : ndarray of shape (K, V) and (V, K)
         Kernel values of the candidates with the places in use.
-    mates : ndarray of shape (K, K)
+    mutual : ndarray of shape (K, K)
         Kernel values among the candidates.
     base : int
         The first seat, at the start of a block.
@@ -57,37 +58,37 @@ class Batch(NamedTuple):
         Candidate number of each example; -1 for examples that are not candidates.
     chosen : ndarray of int64, shape (K,)
         Rows of the result that belong to the candidates; the other examples are members already or cannot enter.
-    known : ndarray of int64, shape (m,)
+    place_of : ndarray of int64, shape (m,)
         Place of the example if it is a member, else -1.
     codes, sign, bound : ndarray of shape (m,), (P, m) and (P, m)
         See `Targets`.
     excess : ndarray of float64, shape (P, rows of the result)
         Violation of each row when the result was applied.
-    moved : ndarray of float64, shape (P, K)
+    growth : ndarray of float64, shape (P, K)
         By how much the violation of each candidate had grown when it was processed (output); nan for those not processed.
-    at : ndarray of int64, shape (P, FIELDS)
+    progress : ndarray of int64, shape (P, FIELDS)
         How far the batch is processed in each problem.
     """
 
-    rows: Any
-    columns: Any
-    mates: Any
+    rows: Floats
+    columns: Floats
+    mutual: Floats
     base: int
-    row_of: Any
-    chosen: Any
-    known: Any
-    codes: Any
-    sign: Any
-    bound: Any
-    excess: Any
-    moved: Any
-    at: Any
+    row_of: Ints
+    chosen: Ints
+    place_of: Ints
+    codes: Ints
+    sign: Values
+    bound: Values
+    excess: Values
+    growth: Values
+    progress: Ints
 
 
-def begin(expansion: Expansion, result: CandidateBatch, arrivals: Ints, known: Ints) -> Batch:
+def make_batch(expansion: Expansion, result: CandidateBatch, arrivals: Ints, place_of: Ints) -> Batch:
     """Bring a scored batch up to date with the current members, so that it can be processed.
 
-    `arrivals` are `Expansion.arrivals()` at the version that the batch was scored against; `known` are the places of its
+    `arrivals` are `Expansion.arrivals()` at the version that the batch was scored against; `place_of` are the places of its
     examples (-1 for those that are not members).
     """
     w = expansion.working
@@ -96,50 +97,50 @@ def begin(expansion: Expansion, result: CandidateBatch, arrivals: Ints, known: I
     changed = changed[w.holders[changed] > 0]
     fresh = np.empty((len(result.rows), len(changed)), result.rows.dtype)
     members = expansion.members().take(w.slot[changed], expansion.workspace)
-    expansion.share(
+    expansion.in_halves(
         lambda part: _fill(expansion.kernel, result.features.part(*part), members, fresh[slice(*part)]),
         len(fresh),
         SHARED_SUMS,
     )
     at = np.flatnonzero(result.row_of >= 0)
-    excess, state = expansion.judge(result, at, _sums(expansion, result, arrivals, changed, fresh))
+    excess, state = expansion.violations_and_state(result, at, _sums(expansion, result, arrivals, changed, fresh))
     excess[result.bound[:, at] <= 0] = np.nan
-    able = ~expansion.holds(known[at]) & (excess > -np.inf)
+    able = ~expansion.is_member(place_of[at]) & (excess > -np.inf)
     chosen = np.flatnonzero(able.any(axis=0))
     count, problems, dtype = len(chosen), len(excess), result.rows.dtype
     if count > PAGE:
         raise ValueError(f"a batch has {count} candidates, at most {PAGE} can be processed together")
     candidates = result.features.take(chosen)
-    mates = expansion.kernel.tile(candidates, candidates)
-    expansion.evaluations += fresh.size + mates.size
+    mutual = expansion.kernel.tile(candidates, candidates)
+    expansion.evaluations += fresh.size + mutual.size
     rows = expansion.workspace.array("rows", (count, expansion.places), dtype)
     columns = expansion.workspace.array("columns", (expansion.places, count), dtype)
-    expansion.share(
+    expansion.in_halves(
         lambda part: fill_rows(result.rows, fresh, changed, chosen, rows, columns, *part),
         expansion.places,
         SHARED_LINES,
     )
     base = blocks_of(expansion.places) * PAGE
     w.diagonal[base : base + count] = expansion.kernel.diagonal(candidates)
-    expansion.seat(base, state[:, chosen])
-    np.fill_diagonal(mates, w.diagonal[base : base + count])
-    row_of = np.full(len(known), -1, np.int64)
+    expansion.fill_seats(base, state[:, chosen])
+    np.fill_diagonal(mutual, w.diagonal[base : base + count])
+    row_of = np.full(len(place_of), -1, np.int64)
     row_of[at[chosen]] = np.arange(count)
     # The copies are C-contiguous and writable, whichever executor the result is from: numba would otherwise compile twice.
     return Batch(
         rows=rows,
         columns=columns,
-        mates=mates,
+        mutual=mutual,
         base=base,
         row_of=row_of,
         chosen=chosen,
-        known=known,
+        place_of=place_of,
         codes=result.codes.copy(),
         sign=result.sign.copy(),
         bound=result.bound.copy(),
         excess=excess,
-        moved=np.full((problems, count), np.nan),
-        at=np.zeros((problems, FIELDS), np.int64),
+        growth=np.full((problems, count), np.nan),
+        progress=np.zeros((problems, FIELDS), np.int64),
     )
 
 
@@ -156,13 +157,13 @@ def _sums(
     unchanged[:, changed[changed < len(arrivals)]] = 0.0
     moved = np.ascontiguousarray(weights[:, changed])
     found = np.empty((len(weights), len(result.rows)))
-    expansion.share(
+    expansion.in_halves(
         lambda part: compute_sums(result.rows, fresh, unchanged, moved, found, *part), len(result.rows), SHARED_SUMS
     )
     return found
 
 
-def absorb(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
+def finish_batch(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
     """Finish a batch: free the places of evicted members, and move new members from their seats to places.
 
     A new member gets a place, a slot in the feature store and a cached row, and its values are added to all cached rows. Rows
@@ -170,12 +171,12 @@ def absorb(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
     """
     assert expansion.store is not None
     cache, w = expansion.cache, expansion.working
-    expansion.vacate()
-    renew(cache)
+    expansion.free_evicted()
+    update_use_order(cache)
     drop_stale(cache, max(expansion.places // STALE, PAGE))
-    seats, places = expansion.settle(batch.base, len(batch.mates))
-    rows = extend(cache, expansion.places)
-    expansion.share(
+    seats, places = expansion.assign_places(batch.base, len(batch.mutual))
+    rows = extend_rows(cache, expansion.places)
+    expansion.in_halves(
         lambda part: write_columns(cache, rows[slice(*part)], places, batch.columns, seats), len(rows), SHARED_ROWS
     )
     entered = batch.chosen[seats]
@@ -183,7 +184,7 @@ def absorb(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
     expansion.example[places], expansion.code[places] = result.examples[at], result.codes[at]
     expansion.arrival[places] = cache.size[CLOCK] + np.arange(len(places))
     cache.size[CLOCK] += len(places)
-    keep_rows(cache, places, batch.rows, batch.mates, seats, expansion.places)
+    cache_new_rows(cache, places, batch.rows, batch.mutual, seats, expansion.places)
     if len(places):
         w.slot[places] = expansion.store.append(result.features.take(entered))
     expansion.compact()
@@ -191,7 +192,7 @@ def absorb(expansion: Expansion, result: CandidateBatch, batch: Batch) -> None:
 
 @njit()
 def compute_sums(
-    scored: Any, fresh: Any, unchanged: Any, changed: Any, out: Any, first: int, last: int
+    scored: Floats, fresh: Floats, unchanged: Values, changed: Values, out: Values, first: int, last: int
 ) -> None:  # pragma: no cover
     """Write Σ α_s K_s of some rows to out[:, first:last].
 
@@ -211,7 +212,7 @@ def compute_sums(
 
 @njit()
 def fill_rows(
-    scored: Any, fresh: Any, changed: Any, chosen: Any, rows: Any, columns: Any, first: int, last: int
+    scored: Floats, fresh: Floats, changed: Ints, chosen: Ints, rows: Floats, columns: Floats, first: int, last: int
 ) -> None:  # pragma: no cover
     """Fill rows[:, first:last] and columns[first:last] from the scored values, or from fresh ones where a member is new."""
     for start in range(first, min(last, scored.shape[1]), LINES):
@@ -239,7 +240,7 @@ def in_each_problem(expansion: Expansion, batch: Batch, run: Callable[[int], int
     run : callable
         Continues with the given problem where it stopped; returns DONE, ROW_MISSING or FULL.
     """
-    problems = len(batch.at)
+    problems = len(batch.progress)
     codes = np.full(problems, ROW_MISSING)
     halves = [*range(0, problems, 2), *range(1, problems, 2)]
 
@@ -247,20 +248,20 @@ def in_each_problem(expansion: Expansion, batch: Batch, run: Callable[[int], int
         for p in halves[slice(*part)]:
             codes[p] = run(p)
 
-    expansion.share(run_part, problems, 1)
+    expansion.in_halves(run_part, problems, 1)
     for p in range(problems):
         while codes[p] == ROW_MISSING:
-            expansion.compute_row(int(batch.at[p, MISSING]))
+            expansion.compute_row(int(batch.progress[p, MISSING]))
             codes[p] = run(p)
     return bool(np.any(codes == FULL))
 
 
 @njit()
-def usable(cache: Any, batch: Any, p: int, place: int) -> bool:  # pragma: no cover
-    """Return whether a member's row is available; if not, at[p, MISSING] is set to the place whose row must be computed."""
+def row_available(cache: RowCache, batch: Batch, p: int, place: int) -> bool:  # pragma: no cover
+    """Return whether a member's row is available; if not, progress[p, MISSING] says which one must be computed."""
     if place >= batch.base:
         return True
-    batch.at[p, MISSING] = place
+    batch.progress[p, MISSING] = place
     if cache.cached[place]:
         cache.touched[place] = True
         return True
@@ -268,12 +269,12 @@ def usable(cache: Any, batch: Any, p: int, place: int) -> bool:  # pragma: no co
 
 
 @njit(inline=True)
-def row_part(cache: Any, batch: Any, place: int, block: int) -> Any:  # pragma: no cover
+def row_block(cache: RowCache, batch: Batch, place: int, block: int) -> Any:  # pragma: no cover
     """Return one block of a member's row, which must be present; the block that starts at `base` holds the seats."""
     if place >= batch.base:
         k = place - batch.base
         if block * PAGE == batch.base:
-            return batch.mates[k]
+            return batch.mutual[k]
         return batch.rows[k][block * PAGE : (block + 1) * PAGE]
     if block * PAGE == batch.base:
         return batch.columns[place]
@@ -281,15 +282,15 @@ def row_part(cache: Any, batch: Any, place: int, block: int) -> Any:  # pragma: 
 
 
 @njit(inline=True)
-def block_ends(batch: Any, block: int) -> Any:  # pragma: no cover
+def block_ends(batch: Batch, block: int) -> tuple[int, int]:  # pragma: no cover
     """Return where a block of the working arrays begins and where its used part ends."""
     start = block * PAGE
     if start == batch.base:
-        return start, start + len(batch.mates)
+        return start, start + len(batch.mutual)
     return start, min(start + PAGE, batch.columns.shape[0])
 
 
 @njit()
-def kernel_value(cache: Any, batch: Any, row: int, column: int) -> float:  # pragma: no cover
+def kernel_value(cache: RowCache, batch: Batch, row: int, column: int) -> float:  # pragma: no cover
     """Return K of two members; the row must be present."""
-    return np.float64(row_part(cache, batch, row, column // PAGE)[column % PAGE])
+    return np.float64(row_block(cache, batch, row, column // PAGE)[column % PAGE])

@@ -18,29 +18,29 @@ class Stateful:
     store, another object of this kind, or None. A field that can be None is None in a new object.
     """
 
-    # The fields; what the other fields hold follows from how the object was made.
+    # The names of these fields; all other fields follow from the arguments of the constructor.
     STATE: ClassVar[tuple[str, ...]] = ()
 
     def state(self) -> State:
-        """Give the state; the arrays are the object's own, and change with it."""
+        """Return the state; the arrays are the object's own and change with it."""
         out: State = {}
         for name in self.STATE:
             out |= capture(name, getattr(self, name))
         return out
 
     def restore(self, state: State) -> None:
-        """Go on where `state` was taken, on copies of its arrays; this object was made with the same arguments as that one."""
+        """Continue from a state, with copies of its arrays. Both objects must have been constructed with the same arguments."""
         for name in self.STATE:
             setattr(self, name, _restored(name, getattr(self, name), state))
 
 
 def part_of(state: State, prefix: str) -> State:
-    """Give the entries of a state whose names begin with a prefix, without it."""
+    """Return the entries of a state whose names begin with a prefix, without the prefix."""
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 def capture(name: str, value: Any) -> State:
-    """Give what a field holds as named arrays and scalars: nothing for None, several where it holds several."""
+    """Return the value of a field as named arrays and scalars; none for None, several for a value with parts."""
     if value is None:
         return {}
     if isinstance(value, list):
@@ -61,7 +61,7 @@ def capture(name: str, value: Any) -> State:
 
 
 def _restored(name: str, new: Any, state: State) -> Any:
-    """Make what a field holds; `new` is what it holds in a new object."""
+    """Return the value of a field; `new` is its value in a new object."""
     if name in state:
         value = state[name].copy() if isinstance(state[name], np.ndarray) else state[name]
         return list(value) if isinstance(new, list) else value
@@ -81,7 +81,7 @@ def _restored(name: str, new: Any, state: State) -> Any:
 
 
 def _rows(cache: RowCache) -> State:
-    """Kernel rows, as far as there are any."""
+    """Return the state of a row cache, without the pages that were never used."""
     out = {name: array for name, array in cache._asdict().items() if name != "pages"}
     return out | {"filled_pages": cache.pages[: int(cache.table.max(initial=-1)) + 1], "page_count": len(cache.pages)}
 
@@ -99,7 +99,7 @@ def _features(features: Features) -> State:
 
 
 def read_features(state: State) -> Features:
-    """Make features of what `capture` gave for them, without its prefix."""
+    """Return the features of a state that `capture` returned, without the prefix of its names."""
 
     def read(*names: str) -> State:
         return {name: state[name].copy() for name in names}

@@ -8,9 +8,11 @@ found from these. Ties go to the lowest place.
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dasksvm.solver.jit import SUMS, njit
-from dasksvm.solver.state.row_cache import PAGE
+from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
+from dasksvm.solver.state.row_cache import PAGE, RowCache
 
 MANTISSA = np.int64(0x7FFFFFFFFFFFFFFF)
 # The keys of -inf and inf.
@@ -37,19 +39,19 @@ def _number(key: np.int64) -> float:  # pragma: no cover
 
 @njit(fastmath={"contract"})
 def shift_block(
-    g: Any,
-    up: Any,
-    down: Any,
+    g: Values,
+    up: Flags,
+    down: Flags,
     start: Int,
     stop: Int,
-    rows_i: Any,
+    rows_i: Floats,
     i: Int,
     of_i: Int,
-    rows_j: Any,
+    rows_j: Floats,
     j: Int,
     of_j: Int,
     step: float,
-) -> Any:  # pragma: no cover
+) -> tuple[float, float]:  # pragma: no cover
     """Apply g ← g - λ (K_i - K_j) from `start` to `stop`; return the extreme gradients in this range.
 
     The kernel values are rows_i[i, of_i:] and rows_j[j, of_j:]. Arrays are not sliced, because each view costs two atomic
@@ -69,8 +71,8 @@ def shift_block(
 
 @njit(fastmath=SUMS)
 def shift_gap(
-    g: Any, rise: Any, fall: Any, start: int, stop: int, rows: Any, i: int, of: int, step: float
-) -> Any:  # pragma: no cover
+    g: Values, rise: Values, fall: Values, start: int, stop: int, rows: Floats, i: int, of: int, step: float
+) -> tuple[float, float]:  # pragma: no cover
     """Apply g ← g - λ K_i from `start` to `stop`; return the largest |g| of a movable member, and the range's part of the gap.
 
     That part is Σ max((B - α) g, (A - α) g); `rise` is B - α and `fall` is A - α. A term is positive if α can move along its
@@ -89,7 +91,7 @@ def shift_gap(
 
 
 @njit()
-def steepest(g: Any, rise: Any, fall: Any, start: int, stop: int) -> float:  # pragma: no cover
+def steepest(g: Values, rise: Values, fall: Values, start: int, stop: int) -> float:  # pragma: no cover
     """Compute the largest |g| of a member that can move along its gradient, from `start` to `stop`."""
     best = np.int64(0)
     for a in range(stop - start):
@@ -100,7 +102,9 @@ def steepest(g: Any, rise: Any, fall: Any, start: int, stop: int) -> float:  # p
 
 
 @njit()
-def find_steepest(g: Any, rise: Any, fall: Any, start: int, stop: int, number: float) -> int:  # pragma: no cover
+def find_steepest(
+    g: Values, rise: Values, fall: Values, start: int, stop: int, number: float
+) -> int:  # pragma: no cover
     """Find the first place, from `start` to `stop`, that has this |g| and can move along its gradient; -1 if there is none."""
     for first in range(start, stop, 64):
         hits = 0
@@ -114,7 +118,7 @@ def find_steepest(g: Any, rise: Any, fall: Any, start: int, stop: int, number: f
 
 
 @njit()
-def block_extremes(g: Any, up: Any, down: Any, start: int, stop: int) -> Any:  # pragma: no cover
+def block_extremes(g: Values, up: Flags, down: Flags, start: int, stop: int) -> tuple[float, float]:  # pragma: no cover
     """Compute the largest gradient where α may rise and the smallest where α may fall, from `start` to `stop`."""
     top, bottom = LEAST_KEY, LARGEST_KEY
     for a in range(stop - start):
@@ -126,7 +130,7 @@ def block_extremes(g: Any, up: Any, down: Any, start: int, stop: int) -> Any:  #
 
 
 @njit()
-def find(g: Any, allowed: Any, start: int, stop: int, number: float) -> int:  # pragma: no cover
+def find(g: Floats, allowed: Flags, start: int, stop: int, number: float | np.floating[Any]) -> int:  # pragma: no cover
     """Find the first allowed place with this gradient, from `start` to `stop`; -1 if there is none."""
     for first in range(start, stop, 64):
         hits = 0
@@ -141,7 +145,7 @@ def find(g: Any, allowed: Any, start: int, stop: int, number: float) -> int:  # 
 
 
 @njit()
-def extremes(top: Any, bottom: Any) -> Any:  # pragma: no cover
+def extremes(top: Values, bottom: Values) -> tuple[float, float]:  # pragma: no cover
     """Find the largest and the smallest gradient of all blocks."""
     largest, smallest = -np.inf, np.inf
     for b in range(len(top)):
@@ -150,7 +154,7 @@ def extremes(top: Any, bottom: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def entry_levels(top: float, bottom: float) -> Any:  # pragma: no cover
+def entry_levels(top: float, bottom: float) -> tuple[float, float]:  # pragma: no cover
     """Return the levels (upper, lower): negative examples enter with a gradient below `upper`, positive ones above `lower`.
 
     Usually these are the extremes themselves: an example beyond them violates with a member. If no support vector is free,
@@ -164,7 +168,7 @@ def entry_levels(top: float, bottom: float) -> Any:  # pragma: no cover
 
 
 @njit()
-def highest(top: Any, g: Any, up: Any) -> int:  # pragma: no cover
+def highest(top: Values, g: Values, up: Flags) -> int:  # pragma: no cover
     """Find the member with the largest gradient among those with α < B; -1 if there is none."""
     best, block = -np.inf, -1
     for b in range(len(top)):
@@ -174,7 +178,7 @@ def highest(top: Any, g: Any, up: Any) -> int:  # pragma: no cover
 
 
 @njit()
-def lowest(bottom: Any, g: Any, down: Any) -> int:  # pragma: no cover
+def lowest(bottom: Values, g: Values, down: Flags) -> int:  # pragma: no cover
     """Find the member with the smallest gradient among those with α > A; -1 if there is none."""
     best, block = np.inf, -1
     for b in range(len(bottom)):
@@ -202,7 +206,7 @@ def snapped(alpha: float, lower: float, upper: float) -> float:  # pragma: no co
 
 
 @njit(fastmath=SUMS)
-def weighted_sum(alpha: Any, rows: Any, row: int, start: int, stop: int) -> float:  # pragma: no cover
+def weighted_sum(alpha: Values, rows: Floats, row: int, start: int, stop: int) -> float:  # pragma: no cover
     """Compute Σ α_s K_s of a row in float64, from `start` to `stop`."""
     total = 0.0
     for a in range(stop - start):
@@ -213,8 +217,8 @@ def weighted_sum(alpha: Any, rows: Any, row: int, start: int, stop: int) -> floa
 
 @njit()
 def best_gain_down(
-    g: Any, down: Any, row: Any, diagonal: Any, g_i: float, k_ii: float, tau: float
-) -> Any:  # pragma: no cover
+    g: Values, down: Flags, row: Floats, diagonal: Values, g_i: float, k_ii: float, tau: float
+) -> tuple[float, int]:  # pragma: no cover
     """Within a block, find j that may fall with the largest gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij), where g_i - g_j > τ."""
     best, where = -1.0, -1
     for a in range(len(g)):
@@ -230,8 +234,8 @@ def best_gain_down(
 
 @njit()
 def best_gain_up(
-    g: Any, up: Any, row: Any, diagonal: Any, g_j: float, k_jj: float, tau: float
-) -> Any:  # pragma: no cover
+    g: Values, up: Flags, row: Floats, diagonal: Values, g_j: float, k_jj: float, tau: float
+) -> tuple[float, int]:  # pragma: no cover
     """Within a block, find i that may rise with the largest gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij), where g_i - g_j > τ."""
     best, where = -1.0, -1
     for a in range(len(g)):
@@ -247,8 +251,14 @@ def best_gain_up(
 
 @njit(fastmath={"contract"})
 def gains_down(
-    g: Any, down: Any, row: Any, diagonal: Any, g_i: float, k_ii: Any, gains: Any
-) -> Any:  # pragma: no cover
+    g: Values,
+    down: Flags,
+    row: Floats,
+    diagonal: Floats,
+    g_i: float,
+    k_ii: float | np.floating[Any],
+    gains: NDArray[np.float32],
+) -> np.float32:  # pragma: no cover
     """Write the gain (g_i - g_j)² / (K_ii + K_jj - 2 K_ij) of each j that may fall, in float32; return the largest.
 
     The maximum is one of integers: non-negative floats have the same order as their bits.
@@ -267,7 +277,9 @@ def gains_down(
 
 
 @njit(fastmath=SUMS)
-def subtract_rows(cache: Any, places: Any, amounts: Any, g: Any, first: int, last: int) -> None:  # pragma: no cover
+def subtract_rows(
+    cache: RowCache, places: Ints, amounts: Values, g: Values, first: int, last: int
+) -> None:  # pragma: no cover
     """Apply g ← g - Σ amount_s K_s over cached rows, for a range of blocks."""
     for block in range(first, last):
         part = g[block * PAGE : min((block + 1) * PAGE, len(g))]

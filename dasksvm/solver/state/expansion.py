@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.engine.exact_sums import exact_margins
-from dasksvm.solver.engine.tiles import margins, violated
+from dasksvm.solver.engine.tiles import margins, pair_violations
 from dasksvm.solver.kernels.features import Features, FeatureStore, Floats, Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.memory import Workspace
@@ -21,18 +21,24 @@ from dasksvm.solver.state.row_cache import (
     PAGE,
     UNUSED,
     RowCache,
+    allocate_rows,
     blocks_of,
     drop_rows,
     empty_cache,
-    enter_rows,
-    renew,
     set_values,
+    update_use_order,
     write_row,
     write_rows,
 )
 from dasksvm.solver.state.row_cache import widened as widened_cache
-from dasksvm.solver.state.working_arrays import adopt, empty_working, live_places, settle, wanting
-from dasksvm.solver.state.working_arrays import vacate as vacate_places
+from dasksvm.solver.state.working_arrays import (
+    adopt,
+    assign_places,
+    empty_working,
+    find_needed_classes,
+    free_places,
+    live_places,
+)
 from dasksvm.solver.state.working_arrays import widened as widened_working
 
 # Examples of each class that S begins with; also the most members with α = 0 kept of one class while the other is missing.
@@ -43,7 +49,7 @@ ROW_PART = 8192
 SQUARE_PART = 64
 # Gradients that are updated from one tile of kernel values.
 MOVED_ROWS = 512
-Each = Callable[[Callable[[tuple[int, int]], None], Iterable[tuple[int, int]]], Iterable[None]]
+RangeMap = Callable[[Callable[[tuple[int, int]], None], Iterable[tuple[int, int]]], Iterable[None]]
 
 
 class Expansion(Stateful):
@@ -57,9 +63,9 @@ class Expansion(Stateful):
         Budget of the kernel rows.
     """
 
-    # Whether an example enters if 1 - y f lies within a band (solvers without a bias), and not if it violates with a member.
+    # Whether an example enters if 1 - y f lies within a band (solvers without a bias), instead of if it violates with a member.
     band = False
-    # The multi-class machine whose α the coefficients are, one row a class.
+    # The multi-class machine that the coefficients belong to, with one row per class.
     machine: Machine | None = None
     STATE: ClassVar[tuple[str, ...]] = (
         "working",
@@ -73,7 +79,7 @@ class Expansion(Stateful):
     )
 
     def __init__(self, kernel: Kernel, problems: int, cache_bytes: int) -> None:
-        self.each: Each = map
+        self.parallel_map: RangeMap = map
         self.kernel = kernel
         self.cache_bytes = cache_bytes
         self.working: Any = self._empty(problems)
@@ -88,8 +94,8 @@ class Expansion(Stateful):
     def _empty(self, problems: int) -> Any:
         return empty_working(problems, PAGE)
 
-    def _free(self) -> Ints:
-        freed: Ints = vacate_places(self.working)
+    def _free_places(self) -> Ints:
+        freed: Ints = free_places(self.working)
         return freed
 
     def _widened(self, places: int) -> Any:
@@ -131,7 +137,7 @@ class Expansion(Stateful):
     def view(self, version: int, alpha: NDArray[np.float64] | None, slack: NDArray[np.float64], tau: float) -> View:
         """Publish the state; `alpha`, of shape (P, V), replaces the coefficients."""
         w = self.working
-        top, bottom = self.limits()
+        top, bottom = self.entry_limits()
         return View(
             version=version,
             generation=self.generation,
@@ -140,13 +146,13 @@ class Expansion(Stateful):
             alpha=w.alpha[:, : self.places].copy() if alpha is None else alpha,
             top=top,
             bottom=bottom,
-            wants=wanting(w, SEEDS),
+            needed_classes=find_needed_classes(w, SEEDS),
             slack=slack,
             tau=tau,
             band=self.band,
         )
 
-    def limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def entry_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the levels of each problem that decide which examples enter; see `entry_levels`."""
         top, bottom = self.working.top.max(axis=1), self.working.bottom.min(axis=1)
         levels = np.array([entry_levels(*pair) for pair in zip(top, bottom, strict=True)])
@@ -172,7 +178,7 @@ class Expansion(Stateful):
             self.arrival = np.concatenate([self.arrival, more - 1])
         self.cache = widened_cache(self.cache, len(self.working.slot))
 
-    def known(self, examples: Ints, among: Ints | None) -> Ints:
+    def find_places(self, examples: Ints, among: Ints | None) -> Ints:
         """Find the places of examples, -1 for those that are not members.
 
         With `among` given, only members with these ids are searched; no other example may be a member.
@@ -192,8 +198,8 @@ class Expansion(Stateful):
     def compute_row(self, place: int) -> None:
         """Compute and cache the kernel row of a member while a batch is processed."""
         slots, members = self.working.slot[: self.places], self.members()
-        renew(self.cache)
-        enter_rows(self.cache, np.array([place]), len(slots))
+        update_use_order(self.cache)
+        allocate_rows(self.cache, np.array([place]), len(slots))
         write_row(self.cache, place, self._row(members.take(slots[[place]]), members), slots)
         set_values(self.cache, place, np.array([place]), self.working.diagonal[[place]])
         self.evaluations += len(members)
@@ -204,43 +210,43 @@ class Expansion(Stateful):
         def fill(part: tuple[int, int]) -> None:
             self.kernel.tile(own, members.part(*part), out=row[:, slice(*part)])
 
-        self.share(fill, len(members), ROW_PART)
+        self.in_halves(fill, len(members), ROW_PART)
         first: Floats = row[0]
         return first
 
-    def square_rows(self, among: Features, rows: Ints) -> Floats:
+    def rows_among(self, among: Features, rows: Ints) -> Floats:
         """Compute some rows of the kernel matrix of the examples `among`, in two halves."""
         found = np.empty((len(rows), len(among)), among.dtype)
 
         def fill(part: tuple[int, int]) -> None:
             self.kernel.tile(among.take(rows[slice(*part)]), among, out=found[slice(*part)])
 
-        self.share(fill, len(rows), SQUARE_PART)
+        self.in_halves(fill, len(rows), SQUARE_PART)
         return found
 
-    def share(self, work: Callable[[tuple[int, int]], None], count: int, least: int) -> None:
+    def in_halves(self, work: Callable[[tuple[int, int]], None], count: int, least: int) -> None:
         """Do work on the range [0, count): in two halves, which may run in parallel, if each has at least `least` elements."""
         if count < 2 * least:
             work((0, count))
         else:
-            for _ in self.each(work, [(0, count // 2), (count // 2, count)]):
+            for _ in self.parallel_map(work, [(0, count // 2), (count // 2, count)]):
                 pass
 
     def put_rows(self, cache: RowCache, places: Ints, rows: Floats) -> None:
         """Cache the complete rows of some members."""
-        enter_rows(cache, places, rows.shape[1])
+        allocate_rows(cache, places, rows.shape[1])
 
         def write(part: tuple[int, int]) -> None:
             write_rows(cache, places[slice(*part)], rows[slice(*part)])
 
-        self.share(write, len(places), 8)
+        self.in_halves(write, len(places), 8)
 
     def weights(self) -> NDArray[np.float64]:
         """Return the coefficient of each place in the decision functions, shape (P, V)."""
         alpha: NDArray[np.float64] = self.working.alpha[:, : self.places]
         return alpha
 
-    def judge(
+    def violations_and_state(
         self, result: CandidateBatch, at: Ints, found: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return how far the examples `at` of a batch violate, and the state to store for them (here their gradients).
@@ -249,29 +255,29 @@ class Expansion(Stateful):
         """
         sign = result.sign[:, at]
         gradient = sign - found
-        return violated(sign, gradient, *self.limits(), wanting(self.working, SEEDS)), gradient
+        return pair_violations(sign, gradient, *self.entry_limits(), find_needed_classes(self.working, SEEDS)), gradient
 
-    def scored(self, result: CandidateBatch) -> NDArray[np.float64]:
-        """Return the violations of the result's rows as `judge` defines them, but at the version they were scored against."""
+    def scored_violations(self, result: CandidateBatch) -> NDArray[np.float64]:
+        """Return the violations of the result's rows at the version that they were scored against."""
         return result.scored
 
-    def holds(self, known: Ints) -> NDArray[np.bool_]:
+    def is_member(self, known: Ints) -> NDArray[np.bool_]:
         """Return in which problems each place is a member, shape (P, n); a place of -1 is none."""
         held: NDArray[np.bool_] = (known >= 0) & self.working.member[:, known]
         return held
 
-    def seat(self, base: int, state: NDArray[np.float64]) -> None:
-        """Store the state of the candidates (see `judge`) in their seats."""
+    def fill_seats(self, base: int, state: NDArray[np.float64]) -> None:
+        """Store the state of the candidates (see `violations_and_state`) in their seats."""
         self.working.g[:, base : base + state.shape[1]] = state
 
-    def settle(self, base: int, count: int) -> tuple[Ints, Ints]:
+    def assign_places(self, base: int, count: int) -> tuple[Ints, Ints]:
         """Move the members in the first `count` seats to places; return their seat numbers and their places."""
-        seats, places = settle(self.working, base, count)
+        seats, places = assign_places(self.working, base, count)
         return seats, places
 
-    def vacate(self) -> None:
+    def free_evicted(self) -> None:
         """Free the places of members that every problem has evicted, and drop their rows."""
-        freed = self._free()
+        freed = self._free_places()
         drop_rows(self.cache, freed)
         self.arrival[freed] = -1
 
@@ -285,16 +291,20 @@ class Expansion(Stateful):
             w.slot[:] = 0
             w.slot[live] = np.arange(len(live))
 
-    def shift(self, cache: RowCache, places: Ints, amounts: NDArray[np.float64], g: NDArray[np.float64]) -> None:
+    def subtract_cached(
+        self, cache: RowCache, places: Ints, amounts: NDArray[np.float64], g: NDArray[np.float64]
+    ) -> None:
         """Apply g ← g - Σ amount_s K_s over members whose rows are cached."""
 
         def subtract(part: tuple[int, int]) -> None:
             subtract_rows(cache, places, amounts, g, *part)
 
-        self.share(subtract, blocks_of(len(g)), 4)
+        self.in_halves(subtract, blocks_of(len(g)), 4)
 
-    def move(self, g: NDArray[np.float64], places: Ints, moved: Ints, amounts: NDArray[np.float64]) -> None:
-        """Apply g ← g - Σ amount_s K_s at some places, with kernel values computed anew; `moved` are the members s."""
+    def subtract_computed(
+        self, g: NDArray[np.float64], places: Ints, moved: Ints, amounts: NDArray[np.float64]
+    ) -> None:
+        """Apply g ← g - Σ amount_s K_s at some places, with kernel values that are computed here; `moved` are the members s."""
         slots, members = self.order(), self.members()
         support, weights = members.take(slots[moved]), amounts[None]
 
@@ -304,13 +314,13 @@ class Expansion(Stateful):
                 at = places[start : min(start + MOVED_ROWS, part[1])]
                 g[at] -= margins(self.kernel, members.take(slots[at]), support, weights, None, own)[0]
 
-        self.share(subtract, len(places), MOVED_ROWS)
+        self.in_halves(subtract, len(places), MOVED_ROWS)
         self.evaluations += len(places) * len(moved)
 
     def adopt(self, problem: int, alpha: NDArray[np.float64], g: NDArray[np.float64], band: float = 0.0) -> None:
         """Replace the coefficients and gradients of a problem; evict blatant non-support vectors (see `working_arrays.adopt`)."""
         adopt(self.working, problem, alpha, g, band)
-        self.vacate()
+        self.free_evicted()
 
     def exact_gradients(self, problem: int, alpha: NDArray[np.float64]) -> NDArray[np.float64]:
         """Compute g = y - Kα at each place, in float64, for given coefficients; 0 at places without a member of the problem."""
@@ -326,13 +336,13 @@ class Expansion(Stateful):
         def fill(part: tuple[int, int]) -> None:
             found[:, slice(*part)] = exact_margins(self.kernel, members.part(*part), members, weights)
 
-        self.share(fill, len(places), MOVED_ROWS)
+        self.in_halves(fill, len(places), MOVED_ROWS)
         return found
 
-    def shadow(self) -> Self:
+    def with_own_cache(self) -> Self:
         """Return an expansion that shares the members but has a row cache of its own; its members must not be changed."""
         other = copy(self)
-        other.each = map
+        other.parallel_map = map
         other.cache = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
         return other
 
@@ -353,8 +363,8 @@ class Expansion(Stateful):
             assert self.band or abs(alpha.sum()) <= 1e-9 * max(1.0, np.abs(alpha).sum())
             assert np.array_equal(w.up[p, :places], member & (alpha < w.upper[p, :places]))
             assert np.array_equal(w.down[p, :places], member & (alpha > w.lower[p, :places]))
-            assert w.count[p, 0] == len(live)
-            assert set(w.zeros[p, : w.count[p, 1]]) == set(live[alpha[live] == 0.0])
+            assert w.counts[p, 0] == len(live)
+            assert set(w.zeros[p, : w.counts[p, 1]]) == set(live[alpha[live] == 0.0])
             exact = self.exact_gradients(p, alpha)
             assert np.all(np.abs(exact[live] - w.g[p, live]) <= tolerance)
         assert np.array_equal(w.holders[:places], w.member[:, :places].sum(axis=0))

@@ -9,8 +9,10 @@ keeping them complete costs more than computing them again.
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Flags, Floats, Ints
 from dasksvm.solver.memory import reserve
 
 PAGE = 1024
@@ -29,7 +31,7 @@ class RowCache(NamedTuple):
     pages : ndarray of shape (pages, PAGE + PAD)
         Kernel values, and padding.
     table : ndarray of int32, shape (places, blocks)
-        Page of each block of a row, -1 where it has none.
+        Page of each block of a row, -1 if it has none.
     cached, touched : ndarray of bool, shape (places,)
         Whether there is a row; whether it was used since the order of use was last brought up to date.
     used : ndarray of int64, shape (places,)
@@ -42,15 +44,15 @@ class RowCache(NamedTuple):
         Number of unused pages; number of members that have entered so far.
     """
 
-    pages: Any
-    table: Any
-    cached: Any
-    touched: Any
-    used: Any
-    newer: Any
-    older: Any
-    free: Any
-    size: Any
+    pages: Floats
+    table: NDArray[np.int32]
+    cached: Flags
+    touched: Flags
+    used: Ints
+    newer: Ints
+    older: Ints
+    free: NDArray[np.int32]
+    size: Ints
 
 
 def blocks_of(places: int) -> int:
@@ -75,7 +77,7 @@ def empty_cache(budget: int, places: int, dtype: np.dtype[Any]) -> RowCache:
     )
 
 
-def _longer(array: Any, length: int, fill: int) -> Any:
+def _longer(array: NDArray[Any], length: int, fill: int) -> NDArray[Any]:
     longer = np.full((length, *array.shape[1:]), fill, array.dtype)
     longer[: len(array)] = array
     return longer
@@ -115,14 +117,14 @@ def widened(cache: RowCache, places: int) -> RowCache:
 
 
 @njit()
-def _unlink(cache: Any, place: int) -> None:  # pragma: no cover
+def _unlink(cache: RowCache, place: int) -> None:  # pragma: no cover
     before, after = cache.newer[place], cache.older[place]
     cache.older[before] = after
     cache.newer[after] = before
 
 
 @njit()
-def link_newest(cache: Any, place: int) -> None:  # pragma: no cover
+def link_newest(cache: RowCache, place: int) -> None:  # pragma: no cover
     """Add a row to the order of use, as the one used last."""
     cache.used[place] = cache.size[CLOCK]
     head = len(cache.newer) - 1
@@ -134,7 +136,7 @@ def link_newest(cache: Any, place: int) -> None:  # pragma: no cover
 
 
 @njit()
-def drop_row(cache: Any, place: int) -> None:  # pragma: no cover
+def drop_row(cache: RowCache, place: int) -> None:  # pragma: no cover
     """Drop a row, if it is cached."""
     if not cache.cached[place]:
         return
@@ -149,14 +151,14 @@ def drop_row(cache: Any, place: int) -> None:  # pragma: no cover
 
 
 @njit()
-def drop_rows(cache: Any, places: Any) -> None:  # pragma: no cover
+def drop_rows(cache: RowCache, places: Ints) -> None:  # pragma: no cover
     """Drop the rows of evicted members."""
     for at in range(len(places)):
         drop_row(cache, places[at])
 
 
 @njit()
-def drop_stale(cache: Any, limit: int) -> None:  # pragma: no cover
+def drop_stale(cache: RowCache, limit: int) -> None:  # pragma: no cover
     """Drop the rows that were not used while `limit` members entered: keeping them complete costs more than they save."""
     head = len(cache.newer) - 1
     oldest = cache.newer[head]
@@ -166,7 +168,7 @@ def drop_stale(cache: Any, limit: int) -> None:  # pragma: no cover
 
 
 @njit()
-def spare_page(cache: Any) -> int:  # pragma: no cover
+def take_page(cache: RowCache) -> int:  # pragma: no cover
     """Take an unused page; drop the least recently used rows until there is one."""
     head = len(cache.newer) - 1
     while cache.size[UNUSED] == 0:
@@ -176,15 +178,15 @@ def spare_page(cache: Any) -> int:  # pragma: no cover
 
 
 @njit()
-def give_pages(cache: Any, place: int, places: int) -> None:  # pragma: no cover
+def allocate_pages(cache: RowCache, place: int, places: int) -> None:  # pragma: no cover
     """Allocate the pages that a cached row needs for a number of places."""
     for block in range(-(-places // PAGE)):
         if cache.table[place, block] < 0:
-            cache.table[place, block] = spare_page(cache)
+            cache.table[place, block] = take_page(cache)
 
 
 @njit()
-def enter_rows(cache: Any, rows: Any, places: int) -> None:  # pragma: no cover
+def allocate_rows(cache: RowCache, rows: Ints, places: int) -> None:  # pragma: no cover
     """Allocate rows, as the ones used last; the caller writes their values."""
     for at in range(len(rows)):
         place = rows[at]
@@ -192,11 +194,11 @@ def enter_rows(cache: Any, rows: Any, places: int) -> None:  # pragma: no cover
             _unlink(cache, place)
         cache.cached[place] = True
         link_newest(cache, place)
-        give_pages(cache, place, places)
+        allocate_pages(cache, place, places)
 
 
 @njit()
-def write_rows(cache: Any, rows: Any, values: Any) -> None:  # pragma: no cover
+def write_rows(cache: RowCache, rows: Ints, values: Floats) -> None:  # pragma: no cover
     """Copy the values of rows into their pages."""
     length = values.shape[1]
     for at in range(len(rows)):
@@ -208,7 +210,7 @@ def write_rows(cache: Any, rows: Any, values: Any) -> None:  # pragma: no cover
 
 
 @njit()
-def write_row(cache: Any, place: int, values: Any, order: Any) -> None:  # pragma: no cover
+def write_row(cache: RowCache, place: int, values: Floats, order: Ints) -> None:  # pragma: no cover
     """Write values[order] into the pages of one row; a place whose order is negative keeps its value."""
     for start in range(0, len(order), PAGE):
         page = cache.pages[cache.table[place, start // PAGE]]
@@ -219,7 +221,7 @@ def write_row(cache: Any, place: int, values: Any, order: Any) -> None:  # pragm
 
 
 @njit()
-def set_values(cache: Any, place: int, columns: Any, values: Any) -> None:  # pragma: no cover
+def set_values(cache: RowCache, place: int, columns: Ints, values: Floats) -> None:  # pragma: no cover
     """Write some values of one row."""
     pages = cache.table[place]
     for at in range(len(columns)):
@@ -227,23 +229,23 @@ def set_values(cache: Any, place: int, columns: Any, values: Any) -> None:  # pr
 
 
 @njit()
-def extend(cache: Any, places: int) -> Any:  # pragma: no cover
+def extend_rows(cache: RowCache, places: int) -> Ints:  # pragma: no cover
     """Allocate pages for a number of places to every cached row; return the rows that are still cached, ascending.
 
     If the memory does not suffice, the least recently used rows are dropped.
     """
     for place in range(places):
         if cache.cached[place]:
-            give_pages_or_drop(cache, place, places)
+            allocate_pages_or_drop(cache, place, places)
     return np.flatnonzero(cache.cached[:places])
 
 
 @njit()
-def give_pages_or_drop(cache: Any, place: int, places: int) -> None:  # pragma: no cover
-    """Allocate the pages that a row lacks; the row itself may be dropped in the course of this."""
+def allocate_pages_or_drop(cache: RowCache, place: int, places: int) -> None:  # pragma: no cover
+    """Allocate the missing pages of a row; the row itself may be dropped to free pages."""
     for block in range(-(-places // PAGE)):
         if cache.cached[place] and cache.table[place, block] < 0:
-            page = spare_page(cache)
+            page = take_page(cache)
             if cache.cached[place]:
                 cache.table[place, block] = page
             else:
@@ -252,16 +254,18 @@ def give_pages_or_drop(cache: Any, place: int, places: int) -> None:  # pragma: 
 
 
 @njit()
-def keep_rows(cache: Any, new: Any, rows: Any, mates: Any, chosen: Any, places: int) -> None:  # pragma: no cover
-    """Cache the rows of new members: rows[chosen], and mates[chosen, chosen] among the new members."""
+def cache_new_rows(
+    cache: RowCache, new: Ints, rows: Floats, mutual: Floats, chosen: Ints, places: int
+) -> None:  # pragma: no cover
+    """Cache the rows of new members: rows[chosen], and mutual[chosen, chosen] among the new members."""
     for at in range(len(new)):
-        enter_rows(cache, new[at : at + 1], places)
+        allocate_rows(cache, new[at : at + 1], places)
         write_rows(cache, new[at : at + 1], rows[chosen[at] : chosen[at] + 1])
-        set_values(cache, new[at], new, mates[chosen[at]][chosen])
+        set_values(cache, new[at], new, mutual[chosen[at]][chosen])
 
 
 @njit()
-def write_columns(cache: Any, rows: Any, places: Any, columns: Any, chosen: Any) -> None:  # pragma: no cover
+def write_columns(cache: RowCache, rows: Ints, places: Ints, columns: Floats, chosen: Ints) -> None:  # pragma: no cover
     """Write the values of some rows at some places: columns[row, chosen]."""
     for at in range(len(rows)):
         pages, line = cache.table[rows[at]], columns[rows[at]]
@@ -270,7 +274,7 @@ def write_columns(cache: Any, rows: Any, places: Any, columns: Any, chosen: Any)
 
 
 @njit()
-def present(cache: Any, place: int) -> bool:  # pragma: no cover
+def mark_used(cache: RowCache, place: int) -> bool:  # pragma: no cover
     """Mark a member's row as the one used last; return False if it is not cached."""
     if not cache.cached[place]:
         return False
@@ -280,14 +284,14 @@ def present(cache: Any, place: int) -> bool:  # pragma: no cover
 
 
 @njit()
-def renew(cache: Any) -> None:  # pragma: no cover
+def update_use_order(cache: RowCache) -> None:  # pragma: no cover
     """Mark the touched rows as the ones used last."""
     for place in np.flatnonzero(cache.touched):
         cache.touched[place] = False
-        present(cache, int(place))
+        mark_used(cache, int(place))
 
 
-def narrowed(cache: RowCache, kept: Any) -> RowCache:
+def narrowed(cache: RowCache, kept: Ints) -> RowCache:
     """Return a cache with the rows and columns of some places only, ascending.
 
     It takes over the pages of the old cache, which must not be used any more.
@@ -299,7 +303,7 @@ def narrowed(cache: RowCache, kept: Any) -> RowCache:
 
 
 @njit()
-def _narrow(cache: Any, fresh: Any, kept: Any) -> None:  # pragma: no cover
+def _narrow(cache: RowCache, fresh: RowCache, kept: Ints) -> None:  # pragma: no cover
     position = np.full(len(cache.cached), -1)
     position[kept] = np.arange(len(kept))
     head = len(cache.newer) - 1

@@ -7,13 +7,13 @@ by the next one that enters, but its slot's features remain until a compaction. 
 In the signs of paper 1 (equation 5): A = min(0, C y) ≤ α ≤ B = max(0, C y) and g = y - Σ α K.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Flags, Ints, Values
 from dasksvm.solver.state.direction_search import block_extremes, extremes, snapped
 from dasksvm.solver.state.row_cache import PAGE, blocks_of
 
@@ -31,7 +31,7 @@ class Working(NamedTuple):
         Largest g among `up` and smallest g among `down` of each block.
     zeros, zero_at : ndarray of int64, shape (P, N)
         List of the places of members with α = 0, and the position of each place in that list (-1: not in it).
-    count : ndarray of int64, shape (P, 2)
+    counts : ndarray of int64, shape (P, 2)
         Number of members; number of members with α = 0.
     diagonal : ndarray of float64, shape (N,)
         K(x, x).
@@ -41,24 +41,44 @@ class Working(NamedTuple):
         Number of places that have been used; number of those that are free again.
     """
 
-    alpha: Any
-    g: Any
-    lower: Any
-    upper: Any
-    sign: Any
-    member: Any
-    up: Any
-    down: Any
-    top: Any
-    bottom: Any
-    zeros: Any
-    zero_at: Any
-    count: Any
-    diagonal: Any
-    slot: Any
-    holders: Any
-    free: Any
-    size: Any
+    alpha: Values
+    g: Values
+    lower: Values
+    upper: Values
+    sign: Values
+    member: Flags
+    up: Flags
+    down: Flags
+    top: Values
+    bottom: Values
+    zeros: Ints
+    zero_at: Ints
+    counts: Ints
+    diagonal: Values
+    slot: Ints
+    holders: Ints
+    free: Ints
+    size: Ints
+
+
+class PlaceArrays(Protocol):
+    """The arrays that say which places are taken; two-class problems and multi-class machines have them."""
+
+    @property
+    def slot(self) -> Ints:
+        """See `Working`."""
+
+    @property
+    def holders(self) -> Ints:
+        """See `Working`."""
+
+    @property
+    def free(self) -> Ints:
+        """See `Working`."""
+
+    @property
+    def size(self) -> Ints:
+        """See `Working`."""
 
 
 def empty_working(problems: int, places: int) -> Working:
@@ -78,7 +98,7 @@ def empty_working(problems: int, places: int) -> Working:
         bottom=np.full((problems, places // PAGE), np.inf),
         zeros=np.zeros((problems, places), np.int64),
         zero_at=np.full((problems, places), -1, np.int64),
-        count=np.zeros((problems, 2), np.int64),
+        counts=np.zeros((problems, 2), np.int64),
         diagonal=np.zeros(places),
         slot=np.zeros(places, np.int64),
         holders=np.zeros(places, np.int64),
@@ -95,7 +115,7 @@ def widened(working: Working, places: int) -> Working:
     return wide
 
 
-def live_places(working: Working) -> Ints:
+def live_places(working: PlaceArrays) -> Ints:
     """Return the places that are members of some problem, ascending."""
     return np.flatnonzero(working.holders[: working.size[0]] > 0)
 
@@ -107,23 +127,23 @@ def dual_objective(working: Working) -> NDArray[np.float64]:
 
 
 @njit()
-def set_alpha(w: Any, p: int, place: int, value: float) -> None:  # pragma: no cover
+def set_alpha(w: Working, p: int, place: int, value: float) -> None:  # pragma: no cover
     """Write a coefficient, snapped to its box, and update the masks and the list of zeros."""
     write_alpha(
-        w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p], w.zeros[p], w.zero_at[p], w.count[p], place, value
+        w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p], w.zeros[p], w.zero_at[p], w.counts[p], place, value
     )
 
 
 @njit()
 def write_alpha(
-    alpha: Any,
-    lower: Any,
-    upper: Any,
-    up: Any,
-    down: Any,
-    zeros: Any,
-    zero_at: Any,
-    count: Any,
+    alpha: Values,
+    lower: Values,
+    upper: Values,
+    up: Flags,
+    down: Flags,
+    zeros: Ints,
+    zero_at: Ints,
+    count: Ints,
     place: int,
     value: float,
 ) -> None:  # pragma: no cover
@@ -143,7 +163,7 @@ def write_alpha(
 
 
 @njit()
-def _leave_zeros(zeros: Any, zero_at: Any, count: Any, place: int) -> None:  # pragma: no cover
+def _leave_zeros(zeros: Ints, zero_at: Ints, count: Ints, place: int) -> None:  # pragma: no cover
     at = zero_at[place]
     count[1] -= 1
     last = zeros[count[1]]
@@ -153,7 +173,7 @@ def _leave_zeros(zeros: Any, zero_at: Any, count: Any, place: int) -> None:  # p
 
 
 @njit()
-def take_place(w: Any) -> int:  # pragma: no cover
+def take_place(w: PlaceArrays) -> int:  # pragma: no cover
     """Take a free place: the one freed last, or else a new one."""
     if w.size[1] > 0:
         w.size[1] -= 1
@@ -163,10 +183,10 @@ def take_place(w: Any) -> int:  # pragma: no cover
 
 
 @njit()
-def insert(w: Any, p: int, place: int, sign: float, bound: float, gradient: float) -> None:  # pragma: no cover
+def insert(w: Working, p: int, place: int, sign: float, bound: float, gradient: float) -> None:  # pragma: no cover
     """Make a place a member of problem p with α = 0."""
     w.member[p, place] = True
-    w.count[p, 0] += 1
+    w.counts[p, 0] += 1
     w.sign[p, place] = sign
     w.lower[p, place] = min(0.0, bound * sign)
     w.upper[p, place] = max(0.0, bound * sign)
@@ -180,21 +200,21 @@ def insert(w: Any, p: int, place: int, sign: float, bound: float, gradient: floa
 
 
 @njit()
-def evict(w: Any, p: int, place: int) -> None:  # pragma: no cover
+def evict(w: Working, p: int, place: int) -> None:  # pragma: no cover
     """Remove a member with α = 0 from problem p.
 
     The extremes of its block are not updated: if the member may have been one of them, the caller computes them again. The
-    place is freed by `vacate`.
+    place is freed by `free_places`.
     """
-    _leave_zeros(w.zeros[p], w.zero_at[p], w.count[p], place)
+    _leave_zeros(w.zeros[p], w.zero_at[p], w.counts[p], place)
     w.member[p, place] = False
     w.up[p, place] = False
     w.down[p, place] = False
-    w.count[p, 0] -= 1
+    w.counts[p, 0] -= 1
 
 
 @njit()
-def vacate(w: Any) -> Any:  # pragma: no cover
+def free_places(w: Working) -> Ints:  # pragma: no cover
     """Free the places that are no longer members of any problem, and return them."""
     places = w.size[0]
     holders = np.zeros(places, np.int64)
@@ -214,20 +234,20 @@ def vacate(w: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def wanting(w: Any, enough: int) -> Any:  # pragma: no cover
+def find_needed_classes(w: Working, enough: int) -> Flags:  # pragma: no cover
     """Return, for each problem and for its negative and positive class, whether fewer than `enough` members have α = 0."""
     out = np.empty((len(w.member), 2), np.bool_)
     for p in range(len(w.member)):
         positive = 0
-        for z in range(w.count[p, 1]):
+        for z in range(w.counts[p, 1]):
             positive += w.sign[p, w.zeros[p, z]] > 0
-        out[p, 0] = w.count[p, 1] - positive < enough
+        out[p, 0] = w.counts[p, 1] - positive < enough
         out[p, 1] = positive < enough
     return out
 
 
 @njit()
-def settle(w: Any, base: int, count: int) -> Any:  # pragma: no cover
+def assign_places(w: Working, base: int, count: int) -> tuple[Ints, Ints]:  # pragma: no cover
     """Move the members in the first `count` seats from `base` on to places; return their seat numbers and their places."""
     seats, places = np.empty(count, np.int64), np.empty(count, np.int64)
     total = 0
@@ -250,7 +270,7 @@ def settle(w: Any, base: int, count: int) -> Any:  # pragma: no cover
 
 
 @njit()
-def _move(w: Any, p: int, seat: int, place: int) -> None:  # pragma: no cover
+def _move(w: Working, p: int, seat: int, place: int) -> None:  # pragma: no cover
     """Move a member of problem p from its seat to a place; no-op if the seat is empty.
 
     The seats are moved in ascending order, so that no place overwrites a seat that has not been moved yet.
@@ -268,7 +288,7 @@ def _move(w: Any, p: int, seat: int, place: int) -> None:  # pragma: no cover
 
 
 @njit()
-def adopt(w: Any, p: int, alpha: Any, g: Any, band: float) -> None:  # pragma: no cover
+def adopt(w: Working, p: int, alpha: Values, g: Values, band: float) -> None:  # pragma: no cover
     """Replace the coefficients and gradients of problem p, and evict blatant non-support vectors.
 
     Members with α = 0 whose gradients are within `band` of the extremes are kept.
@@ -287,7 +307,7 @@ def adopt(w: Any, p: int, alpha: Any, g: Any, band: float) -> None:  # pragma: n
 
 
 @njit()
-def _useless(w: Any, p: int, place: int, top: float, bottom: float, band: float) -> bool:  # pragma: no cover
+def _useless(w: Working, p: int, place: int, top: float, bottom: float, band: float) -> bool:  # pragma: no cover
     """Return whether a member with α = 0 is a blatant non-support vector by more than `band`, and not an extreme itself.
 
     If no support vector is free, an extreme bounds the range of the bias and is kept, even if it does not violate with any
@@ -305,7 +325,7 @@ def blatant(sign: float, g: float, top: float, bottom: float) -> bool:  # pragma
 
 
 @njit()
-def refresh_extremes(w: Any, p: int) -> None:  # pragma: no cover
+def refresh_extremes(w: Working, p: int) -> None:  # pragma: no cover
     """Recompute the extreme gradients of every block."""
     g, up, down = w.g[p], w.up[p], w.down[p]
     for block in range(w.top.shape[1]):

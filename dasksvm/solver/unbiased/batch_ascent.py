@@ -1,37 +1,34 @@
-"""Batch coordinate ascent at random: the baseline of paper 3, section 6.3.
+"""Random coordinate ascent on the problem of all examples: the baseline of paper 3, section 6.3.
 
-All examples are taken in first, with α = 0, which needs no kernel values. Finishing then makes K picks for each, uniform over
-all of them, in blocks whose kernel rows are computed as one tile.
+First all examples become members with α = 0, which needs no kernel values. Finishing then makes K random coordinate steps per
+example: each picks one of all examples at random. The kernel rows of a block of picks are computed as one tile.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dasksvm.solver.decomposition.intake import AllExamples, view_for_intake
+from dasksvm.solver.decomposition.intake import AllExamplesExpansion, view_for_intake
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.generator import draw, skip
 from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Floats, Ints
-from dasksvm.solver.lasvm.finishing import present_rows
+from dasksvm.solver.kernels.features import Floats, Ints, Values
+from dasksvm.solver.lasvm.finishing import find_missing_rows
 from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
 from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Expansion
-from dasksvm.solver.state.row_cache import PAGE
+from dasksvm.solver.state.row_cache import PAGE, RowCache
 from dasksvm.solver.unbiased.gap_steps import free_step
 from dasksvm.solver.unbiased.learner import UnbiasedLearner
 
-Values = NDArray[np.float64]
-# Picks whose rows are computed together, if the cache can hold twice as many.
+# Largest number of picks whose rows are computed together; it is smaller if the cache cannot hold twice as many rows.
 BLOCK = 128
 
 
-class Ascent(Stateful):
-    """The steps of a problem, on copies of its coefficients and gradients.
+class AscentFinisher(Stateful):
+    """The coordinate steps of a problem, on copies of its coefficients and gradients.
 
     Parameters
     ----------
@@ -39,10 +36,10 @@ class Ascent(Stateful):
     problem : int
     seed : int
     steps : int
-        K.
+        K, the number of picks per example.
     """
 
-    STATE = ("problem", "alpha", "g", "dual", "steps", "done", "ahead", "_lacking")
+    STATE = ("problem", "alpha", "g", "dual", "steps", "done", "next_picks", "_missing_rows")
 
     def __init__(self, expansion: Expansion, problem: int, seed: int, steps: int) -> None:
         w, places = expansion.working, expansion.places
@@ -57,57 +54,57 @@ class Ascent(Stateful):
         self.diagonal = w.diagonal[:places]
         self.total = steps * places
         self.dual, self.steps, self.done = 0.0, 0, 0
-        self.ahead: Ints = np.zeros(0, np.int64)
-        self._lacking: Ints = np.zeros(0, np.int64)
+        self.next_picks: Ints = np.zeros(0, np.int64)
+        self._missing_rows: Ints = np.zeros(0, np.int64)
 
     def choose(self, expansion: Expansion) -> bool:
-        """Draw the next picks; False when all are made."""
+        """Draw the next block of picks; return False if all picks are made."""
         cache = expansion.cache
         size = min(BLOCK, max(len(cache.pages) // cache.table.shape[1] // 2, 1), self.total - self.done)
-        self.ahead = picks(self.seed, self.done, size, len(self.alpha))
+        self.next_picks = draw_picks(self.seed, self.done, size, len(self.alpha))
         return bool(size > 0)
 
     def order(self, expansion: Expansion) -> Ints:
-        """Slots of the places."""
+        """Return the slots of all places."""
         return expansion.order()
 
     def missing(self, expansion: Expansion) -> Ints:
-        """List the slots of the members that the picks would move now and whose rows are to be computed."""
-        at = self.ahead
+        """Return the slots of the members that the picks would move in the current state and whose rows are not cached."""
+        at = self.next_picks
         room = np.where(self.g[at] > 0, self.upper[at] - self.alpha[at], self.alpha[at] - self.lower[at])
-        self._lacking = present_rows(expansion.cache, np.unique(at[(self.g[at] != 0.0) & (room > 0.0)]))
-        return expansion.order()[self._lacking]
+        self._missing_rows = find_missing_rows(expansion.cache, np.unique(at[(self.g[at] != 0.0) & (room > 0.0)]))
+        return expansion.order()[self._missing_rows]
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
-        """Keep the rows that were missing."""
-        expansion.put_rows(expansion.cache, self._lacking, rows)
+        """Cache the rows that were missing."""
+        expansion.put_rows(expansion.cache, self._missing_rows, rows)
 
     def solve(self, expansion: Expansion) -> None:
-        """Make the steps of the picks, up to the first that needs a row which nobody foresaw."""
+        """Make the steps of the picks, up to the first one whose row is not cached."""
         done, steps, gain = ascend(
-            self.ahead, self.alpha, self.g, self.lower, self.upper, self.diagonal, expansion.cache
+            self.next_picks, self.alpha, self.g, self.lower, self.upper, self.diagonal, expansion.cache
         )
         self.done, self.steps, self.dual = self.done + done, self.steps + steps, self.dual + gain
 
     @property
     def gap(self) -> float:
-        """The gap, divided by Σ C_i."""
+        """The duality gap divided by Σ C_i."""
         terms = np.maximum(self.lower * self.g, self.upper * self.g) - self.alpha * self.g
         return float(terms.sum() / max((self.upper - self.lower).sum(), np.finfo(float).tiny))
 
     def outcome(self) -> Outcome:
-        """Tell what it has come to; there is no bias."""
+        """Return the result so far; there is no bias."""
         return Outcome.of_problem(self.alpha, (0.0, 0.0), self.gap, self.dual)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AscentSettings(Settings):
-    """What defines a run of batch coordinate ascent.
+    """The settings of batch coordinate ascent.
 
     Attributes
     ----------
     steps : int
-        K, the picks for each example.
+        K, the number of picks per example.
     """
 
     converges = False
@@ -123,33 +120,33 @@ class AscentLearner(UnbiasedLearner):
     """
 
     settings: AscentSettings
-    expansion: AllExamples
-    finishing: Sequence[Ascent]
+    expansion: AllExamplesExpansion
+    finishing: Sequence[AscentFinisher]
 
     def _expansion(self) -> Expansion:
-        return AllExamples(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
+        return AllExamplesExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
     def _view(self) -> View:
         return view_for_intake(self.applied, self.settings.problems)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
-        self.expansion.take_in_all(result)
+        self.expansion.add_all(result)
         self.seen += len(result.examples) if self.phase == "online" else 0
 
-    def _standing(self) -> tuple[Values, Values]:
-        now = [self.finisher(self.expansion, p, 0.0) for p in range(self.settings.problems)]
+    def _measure_and_dual(self) -> tuple[Values, Values]:
+        finishers = [self.finisher(self.expansion, p, 0.0) for p in range(self.settings.problems)]
         for each in self.finishing:
-            now[each.problem] = each
-        return np.array([each.gap for each in now]), np.array([each.dual for each in now])
+            finishers[each.problem] = each
+        return np.array([each.gap for each in finishers]), np.array([each.dual for each in finishers])
 
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Ascent:
-        """Make what makes the steps of a problem."""
-        return Ascent(expansion, problem, self.settings.seed, self.settings.steps)
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> AscentFinisher:
+        """Return the finisher of a problem."""
+        return AscentFinisher(expansion, problem, self.settings.seed, self.settings.steps)
 
 
 @njit()
-def picks(seed: int, done: int, count: int, among: int) -> Any:  # pragma: no cover
-    """Draw picks uniformly from so many places, after `done` others."""
+def draw_picks(seed: int, done: int, count: int, among: int) -> Ints:  # pragma: no cover
+    """Draw `count` picks uniformly from `among` places; `done` picks were drawn before."""
     out = np.empty(count, np.int64)
     random = np.empty(1, np.uint64)
     random[0] = np.uint64(seed)
@@ -161,13 +158,13 @@ def picks(seed: int, done: int, count: int, among: int) -> Any:  # pragma: no co
 
 @njit()
 def ascend(
-    ahead: Any, alpha: Any, g: Any, lower: Any, upper: Any, diagonal: Any, cache: Any
+    next_picks: Ints, alpha: Values, g: Values, lower: Values, upper: Values, diagonal: Values, cache: RowCache
 ) -> tuple[int, int, float]:  # pragma: no cover
-    """Make steps in some coefficients, as long as the rows are present; return how many picks, steps and the dual's rise."""
+    """Make the steps of picks until a row is missing; return the numbers of picks and steps, and the increase of the dual."""
     pages, table, cached = cache.pages, cache.table, cache.cached
     steps, gain = 0, 0.0
-    for k in range(len(ahead)):
-        i = ahead[k]
+    for k in range(len(next_picks)):
+        i = next_picks[k]
         length = free_step(g, alpha, lower, upper, diagonal, i)
         if length == 0.0:
             continue
@@ -180,4 +177,4 @@ def ascend(
             for a in range(min(PAGE, len(g) - start)):
                 g[start + a] -= length * np.float64(pages[page, a])
         steps += 1
-    return len(ahead), steps, gain
+    return len(next_picks), steps, gain

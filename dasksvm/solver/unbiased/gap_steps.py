@@ -7,11 +7,13 @@ does not enter, so that its kernel row is not needed, but it still counts as an 
 LASVM-I makes no iteration for the examples that it skips.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dasksvm.solver.jit import SUMS, njit
+from dasksvm.solver.kernels.features import Floats, Values
 from dasksvm.solver.state.batch import (
     CANDIDATE,
     DONE,
@@ -23,17 +25,18 @@ from dasksvm.solver.state.batch import (
     SEEN,
     STAGE,
     STEPS,
-    usable,
+    Batch,
+    row_available,
 )
-from dasksvm.solver.state.direction_search import LEAST_CURVATURE, find_steepest, shift_gap, snapped, steepest
-from dasksvm.solver.state.row_cache import PAGE
-from dasksvm.solver.state.working_arrays import evict, insert, set_alpha, write_alpha
+from dasksvm.solver.state.direction_search import LEAST_CURVATURE, Int, find_steepest, shift_gap, snapped, steepest
+from dasksvm.solver.state.row_cache import PAGE, RowCache
+from dasksvm.solver.state.working_arrays import Working, evict, insert, set_alpha, write_alpha
 
 NEW, PROCESS, REPROCESS = 0, 1, 2
 # Instead of a place: the example does not enter but counts as an iteration, or is skipped altogether.
 OUTSIDE, SKIPPED = -1, -2
 # Fields of a problem's status within a batch: its gap, the target of the gap, whether the target is up to date.
-GAP, TARGET, CURRENT, STANDING = range(4)
+GAP, TARGET, CURRENT, STATUS_FIELDS = range(4)
 
 
 class GapRules(NamedTuple):
@@ -77,50 +80,52 @@ class Room(NamedTuple):
         For each block the largest |g| of a member that can move along its gradient.
     """
 
-    rise: Any
-    fall: Any
-    best: Any
+    rise: Values
+    fall: Values
+    best: Values
 
 
 @njit()
-def run(w: Any, cache: Any, batch: Any, rules: Any, max_support: int, status: Any, p: int) -> int:  # pragma: no cover
-    """Process a batch, or the rest of it, in problem p. Returns DONE, FULL, or ROW_MISSING with the place in at[p, MISSING].
+def process_batch(
+    w: Working, cache: RowCache, batch: Batch, rules: GapRules, max_support: int, statuses: Values, p: int
+) -> int:  # pragma: no cover
+    """Process a batch, or the rest of it, in problem p. Returns DONE, FULL or ROW_MISSING (see progress[p, MISSING]).
 
-    `status`, of shape (P, STANDING), is zero when the batch begins; S is full at `max_support` support vectors.
+    `statuses`, of shape (P, STATUS_FIELDS), is zero when the batch begins; S is full at `max_support` support vectors.
     """
-    at, now, room = batch.at[p], status[p], room_of(w, batch, p)
-    if at[CANDIDATE] == 0 and at[STAGE] == NEW:
-        now[GAP] = gap(w, p)
-    while at[CANDIDATE] < len(batch.row_of):
-        if at[STAGE] == NEW:
-            if now[CURRENT] == 0.0:
-                now[TARGET], now[CURRENT] = target(w, batch, rules, p), 1.0
-            at[PLACE] = _admit(w, batch, rules, p, at[CANDIDATE], room)
-            if at[PLACE] == SKIPPED:
-                at[CANDIDATE] += 1
-                at[SEEN] += 1
+    progress, status, room = batch.progress[p], statuses[p], room_of(w, batch, p)
+    if progress[CANDIDATE] == 0 and progress[STAGE] == NEW:
+        status[GAP] = gap(w, p)
+    while progress[CANDIDATE] < len(batch.row_of):
+        if progress[STAGE] == NEW:
+            if status[CURRENT] == 0.0:
+                status[TARGET], status[CURRENT] = target(w, batch, rules, p), 1.0
+            progress[PLACE] = _admit(w, batch, rules, p, progress[CANDIDATE], room)
+            if progress[PLACE] == SKIPPED:
+                progress[CANDIDATE] += 1
+                progress[SEEN] += 1
                 continue
-            if at[PLACE] >= 0:
-                at[ENTERED] += 1
-                now[GAP] += gap_of(w, p, at[PLACE])
-            at[STAGE] = PROCESS
-        if at[STAGE] == PROCESS:
-            if at[PLACE] >= 0 and not _process(w, cache, batch, p, at[PLACE], now, room):
+            if progress[PLACE] >= 0:
+                progress[ENTERED] += 1
+                status[GAP] += gap_of(w, p, progress[PLACE])
+            progress[STAGE] = PROCESS
+        if progress[STAGE] == PROCESS:
+            if progress[PLACE] >= 0 and not _process(w, cache, batch, p, progress[PLACE], status, room):
                 return ROW_MISSING
-            at[STAGE] = REPROCESS
-        if now[GAP] > now[TARGET] and not _reprocess(w, cache, batch, rules, p, now, room):
+            progress[STAGE] = REPROCESS
+        if status[GAP] > status[TARGET] and not _reprocess(w, cache, batch, rules, p, status, room):
             return ROW_MISSING
-        _clean(w, rules.allowance, p, now, room)
-        at[STAGE] = NEW
-        at[CANDIDATE] += 1
-        at[SEEN] += 1
-        if w.count[p, 0] - w.count[p, 1] >= max_support:
+        _clean(w, rules.allowance, p, status, room)
+        progress[STAGE] = NEW
+        progress[CANDIDATE] += 1
+        progress[SEEN] += 1
+        if w.counts[p, 0] - w.counts[p, 1] >= max_support:
             return FULL
     return DONE
 
 
 @njit()
-def room_of(w: Any, batch: Any, p: int) -> Any:  # pragma: no cover
+def room_of(w: Working, batch: Batch, p: int) -> Room:  # pragma: no cover
     """Compute the steps that the boxes allow in problem p."""
     rise, fall = w.upper[p] - w.alpha[p], w.lower[p] - w.alpha[p]
     best = np.zeros(batch.base // PAGE + 1)
@@ -130,7 +135,7 @@ def room_of(w: Any, batch: Any, p: int) -> Any:  # pragma: no cover
 
 
 @njit()
-def gap_of(w: Any, p: int, place: int) -> float:  # pragma: no cover
+def gap_of(w: Working, p: int, place: int) -> float:  # pragma: no cover
     """Compute a member's part of the gap: max(A g, B g) - α g.
 
     This is paper 2, equation 9, with the sign that follows from equation 6.
@@ -140,7 +145,7 @@ def gap_of(w: Any, p: int, place: int) -> float:  # pragma: no cover
 
 
 @njit(fastmath=SUMS)
-def gap(w: Any, p: int) -> float:  # pragma: no cover
+def gap(w: Working, p: int) -> float:  # pragma: no cover
     """Compute the duality gap, primal minus dual, of the problem restricted to the members (paper 2, equation 9)."""
     alpha, g, lower, upper = w.alpha[p], w.g[p], w.lower[p], w.upper[p]
     total = 0.0
@@ -151,7 +156,7 @@ def gap(w: Any, p: int) -> float:  # pragma: no cover
 
 
 @njit(fastmath=SUMS)
-def target(w: Any, batch: Any, rules: Any, p: int) -> float:  # pragma: no cover
+def target(w: Working, batch: Batch, rules: GapRules, p: int) -> float:  # pragma: no cover
     """Compute the target of the gap: max(C, the standard deviation of the terms of the primal) (paper 2, equation 8).
 
     Both sums of equation 8 are over the support vectors. The radicand can be negative only through rounding.
@@ -160,32 +165,32 @@ def target(w: Any, batch: Any, rules: Any, p: int) -> float:  # pragma: no cover
         return float(rules.threshold)
     alpha, g, sign, lower, upper = w.alpha[p], w.g[p], w.sign[p], w.lower[p], w.upper[p]
     total, squares = 0.0, 0.0
-    for a in range(batch.base + len(batch.mates)):
+    for a in range(batch.base + len(batch.mutual)):
         h = (upper[a] - lower[a]) * sign[a] * g[a] if alpha[a] != 0.0 else 0.0
         total += h
         squares += h * h
-    count = max(w.count[p, 0] - w.count[p, 1], 1)
+    count = max(w.counts[p, 0] - w.counts[p, 1], 1)
     return float(max(rules.C, np.sqrt(max(squares - total * total / count, 0.0))))
 
 
 @njit()
-def band(w: Any, rules: Any, p: int) -> Any:  # pragma: no cover
+def band(w: Working, rules: GapRules, p: int) -> tuple[float, float]:  # pragma: no cover
     """Return (low, high): an example enters if -low < 1 - y f < high; with `ignore`, also if it is equal to either end.
 
     Below -low, α cannot rise and CLEAN would remove the example at once. Above `high` the ramp loss is flat, so that either the
     same holds or the example is skipped.
     """
     worst = np.inf
-    if w.count[p, 1] >= rules.allowance:
+    if w.counts[p, 1] >= rules.allowance:
         worst = 0.0
-        for z in range(w.count[p, 1]):
+        for z in range(w.counts[p, 1]):
             worst = max(worst, abs(w.g[p, w.zeros[p, z]]))
     high = 1.0 - rules.ramp if _uses_ramp(w, rules, p) else np.inf
     return (0.0, high) if rules.ignore else (worst, max(high, worst))
 
 
 @njit()
-def bands(w: Any, rules: Any) -> Any:  # pragma: no cover
+def bands(w: Working, rules: GapRules) -> Values:  # pragma: no cover
     """Return the band of each problem, shape (P, 2)."""
     out = np.empty((len(w.alpha), 2))
     for p in range(len(out)):
@@ -194,30 +199,30 @@ def bands(w: Any, rules: Any) -> Any:  # pragma: no cover
 
 
 @njit()
-def _uses_ramp(w: Any, rules: Any, p: int) -> bool:  # pragma: no cover
-    return bool(w.count[p, 0] - w.count[p, 1] > rules.warmup)
+def _uses_ramp(w: Working, rules: GapRules, p: int) -> bool:  # pragma: no cover
+    return bool(w.counts[p, 0] - w.counts[p, 1] > rules.warmup)
 
 
 @njit()
-def _admit(w: Any, batch: Any, rules: Any, p: int, c: int, room: Any) -> int:  # pragma: no cover
+def _admit(w: Working, batch: Batch, rules: GapRules, p: int, c: int, room: Room) -> int:  # pragma: no cover
     """Make a candidate a member with α = 0 and its final box. Returns its place, or OUTSIDE or SKIPPED if it does not enter."""
-    k, place = batch.row_of[c], batch.known[c]
+    k, place = batch.row_of[c], batch.place_of[c]
     if place >= 0 and w.member[p, place]:
         return OUTSIDE
     if k < 0 or batch.bound[p, c] <= 0.0:
         return SKIPPED if rules.ignore else OUTSIDE
     sign, gradient = batch.sign[p, c], w.g[p, batch.base + k]
     low, high = band(w, rules, p)
-    lacking = sign * gradient
-    excess = min(lacking + low, high - lacking)
+    shortfall = sign * gradient
+    excess = min(shortfall + low, high - shortfall)
     if np.isfinite(excess):
-        batch.moved[p, k] = excess - batch.excess[p, batch.chosen[k]]
+        batch.growth[p, k] = excess - batch.excess[p, batch.chosen[k]]
     if excess < 0.0 or (excess == 0.0 and not rules.ignore):
         return SKIPPED if rules.ignore else OUTSIDE
     if place < 0:
         place = batch.base + k
     # β = C turns the box [0, C y] into [-C y, 0] (paper 2, equation 17).
-    flat = _uses_ramp(w, rules, p) and lacking > 1.0 - rules.ramp
+    flat = _uses_ramp(w, rules, p) and shortfall > 1.0 - rules.ramp
     insert(w, p, place, -sign if flat else sign, batch.bound[p, c], gradient)
     w.sign[p, place] = sign
     room.rise[place], room.fall[place] = w.upper[p, place], w.lower[p, place]
@@ -225,37 +230,41 @@ def _admit(w: Any, batch: Any, rules: Any, p: int, c: int, room: Any) -> int:  #
 
 
 @njit()
-def _process(w: Any, cache: Any, batch: Any, p: int, i: int, now: Any, room: Any) -> bool:  # pragma: no cover
+def _process(
+    w: Working, cache: RowCache, batch: Batch, p: int, i: int, status: Values, room: Room
+) -> bool:  # pragma: no cover
     """Make the step of PROCESS in coefficient i. Returns False if its kernel row is missing."""
     length = free_step(w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.diagonal, i)
     if length == 0.0:
         return True
-    if not usable(cache, batch, p, i):
+    if not row_available(cache, batch, p, i):
         return False
     set_alpha(w, p, i, w.alpha[p, i] + length)
     room.rise[i], room.fall[i] = w.upper[p, i] - w.alpha[p, i], w.lower[p, i] - w.alpha[p, i]
     rise, fall, best = room
     pages, table = cache.pages, cache.table
-    rows, columns, mates, base = batch.rows, batch.columns, batch.mates, batch.base
-    now[GAP] = shift(w.g[p], rise, fall, best, pages, table, rows, columns, mates, base, i, length)
-    now[CURRENT] = 0.0
-    batch.at[p, STEPS] += 1
+    rows, columns, mutual, base = batch.rows, batch.columns, batch.mutual, batch.base
+    status[GAP] = update_gradients(w.g[p], rise, fall, best, pages, table, rows, columns, mutual, base, i, length)
+    status[CURRENT] = 0.0
+    batch.progress[p, STEPS] += 1
     return True
 
 
 @njit()
-def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, room: Any) -> bool:  # pragma: no cover
+def _reprocess(
+    w: Working, cache: RowCache, batch: Batch, rules: GapRules, p: int, status: Values, room: Room
+) -> bool:  # pragma: no cover
     """Make REPROCESS steps until the gap is at its target or no gradient is above τ. Returns False if a kernel row is missing.
 
     Arrays are unpacked from their tuples before the loop, because each access costs two atomic operations, which is much
     compared with a step.
     """
     g, alpha, lower, upper, up, down = w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p]
-    zeros, zero_at, count, diagonal, at = w.zeros[p], w.zero_at[p], w.count[p], w.diagonal, batch.at[p]
+    zeros, zero_at, count, diagonal, progress = w.zeros[p], w.zero_at[p], w.counts[p], w.diagonal, batch.progress[p]
     rise, fall, best = room
     pages, table, cached, touched = cache.pages, cache.table, cache.cached, cache.touched
-    rows, columns, mates, base = batch.rows, batch.columns, batch.mates, batch.base
-    goal, tau, total = now[TARGET], rules.tau, now[GAP]
+    rows, columns, mutual, base = batch.rows, batch.columns, batch.mutual, batch.base
+    goal, tau, total = status[TARGET], rules.tau, status[GAP]
     while total > goal:
         block = int(np.argmax(best))
         if not best[block] > tau:
@@ -263,8 +272,8 @@ def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, roo
         i = find_steepest(g, rise, fall, block * PAGE, (block + 1) * PAGE, best[block])
         if i < base:
             if not cached[i]:
-                at[MISSING] = i
-                now[GAP], now[CURRENT] = total, 0.0
+                progress[MISSING] = i
+                status[GAP], status[CURRENT] = total, 0.0
                 return False
             touched[i] = True
         length = free_step(g, alpha, lower, upper, diagonal, i)
@@ -273,31 +282,33 @@ def _reprocess(w: Any, cache: Any, batch: Any, rules: Any, p: int, now: Any, roo
             break
         write_alpha(alpha, lower, upper, up, down, zeros, zero_at, count, i, alpha[i] + length)
         rise[i], fall[i] = upper[i] - alpha[i], lower[i] - alpha[i]
-        total = shift(g, rise, fall, best, pages, table, rows, columns, mates, base, i, length)
-        at[STEPS] += 1
-        now[CURRENT] = 0.0
-    now[GAP] = total
+        total = update_gradients(g, rise, fall, best, pages, table, rows, columns, mutual, base, i, length)
+        progress[STEPS] += 1
+        status[CURRENT] = 0.0
+    status[GAP] = total
     return True
 
 
 @njit(inline=True)
-def free_step(g: Any, alpha: Any, lower: Any, upper: Any, diagonal: Any, i: int) -> float:  # pragma: no cover
+def free_step(
+    g: Values, alpha: Values, lower: Values, upper: Values, diagonal: Values, i: Int
+) -> float:  # pragma: no cover
     """Compute the step in a coefficient to the optimum or to the edge of its box, including the snapping of `write_alpha`."""
     free = alpha[i] + g[i] / max(diagonal[i], LEAST_CURVATURE)
     return float(snapped(free, lower[i], upper[i]) - alpha[i])
 
 
 @njit()
-def shift(
-    g: Any,
-    rise: Any,
-    fall: Any,
-    best: Any,
-    pages: Any,
-    table: Any,
-    rows: Any,
-    columns: Any,
-    mates: Any,
+def update_gradients(
+    g: Values,
+    rise: Values,
+    fall: Values,
+    best: Values,
+    pages: Floats,
+    table: NDArray[np.int32],
+    rows: Floats,
+    columns: Floats,
+    mutual: Floats,
     base: int,
     i: int,
     length: float,
@@ -311,24 +322,24 @@ def shift(
         else:
             best[b], part = shift_gap(g, rise, fall, start, stop, rows, i - base, start, length)
         total += part
-    stop, b = base + len(mates), base // PAGE
+    stop, b = base + len(mutual), base // PAGE
     if i < base:
         best[b], part = shift_gap(g, rise, fall, base, stop, columns, i, 0, length)
     else:
-        best[b], part = shift_gap(g, rise, fall, base, stop, mates, i - base, 0, length)
+        best[b], part = shift_gap(g, rise, fall, base, stop, mutual, i - base, 0, length)
     return float(total + part)
 
 
 @njit()
-def _clean(w: Any, allowance: int, p: int, now: Any, room: Any) -> None:  # pragma: no cover
+def _clean(w: Working, allowance: int, p: int, status: Values, room: Room) -> None:  # pragma: no cover
     """Run CLEAN: evict the members with α = 0 and the largest |g| until `allowance` of them are left (paper 2, section 4)."""
     zeros, g = w.zeros[p], w.g[p]
     rise, fall, best = room
-    while w.count[p, 1] > allowance:
+    while w.counts[p, 1] > allowance:
         worst = zeros[0]
-        for z in range(1, w.count[p, 1]):
+        for z in range(1, w.counts[p, 1]):
             worst = zeros[z] if abs(g[zeros[z]]) > abs(g[worst]) else worst
-        now[GAP] -= gap_of(w, p, worst)
+        status[GAP] -= gap_of(w, p, worst)
         evict(w, p, worst)
         w.lower[p, worst] = w.upper[p, worst] = 0.0
         rise[worst] = fall[worst] = 0.0

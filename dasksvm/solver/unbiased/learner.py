@@ -1,15 +1,14 @@
-"""The learner of two-class problems without bias: LASVM-G and its kin (paper 2)."""
+"""The learner of two-class problems without a bias: LASVM-G and its relatives (paper 2)."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
-from dasksvm.solver.engine.tiles import within
-from dasksvm.solver.kernels.features import Floats, Ints
+from dasksvm.solver.engine.tiles import band_depth
+from dasksvm.solver.kernels.features import Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import CandidateBatch, ScorePlan
 from dasksvm.solver.state.batch import Batch, in_each_problem
@@ -18,11 +17,9 @@ from dasksvm.solver.state.expansion import Expansion
 from dasksvm.solver.state.working_arrays import dual_objective
 from dasksvm.solver.unbiased import gap_steps
 
-Values = NDArray[np.float64]
-
 
 class BandExpansion(Expansion):
-    """Members whose coefficients need not add up to 0; an example is taken in where 1 - y f lies in a band.
+    """An expansion without the constraint that coefficients add up to 0; an example enters if 1 - y f lies within a band.
 
     Parameters
     ----------
@@ -38,19 +35,19 @@ class BandExpansion(Expansion):
         super().__init__(kernel, problems, cache_bytes)
         self.rules = rules
 
-    def limits(self) -> tuple[Values, Values]:
-        """The band of each problem."""
+    def entry_limits(self) -> tuple[Values, Values]:
+        """Return the ends of the band of each problem."""
         found = gap_steps.bands(self.working, self.rules)
         return found[:, 1], -found[:, 0]
 
-    def judge(self, result: CandidateBatch, at: Ints, found: Values) -> tuple[Values, Values]:
-        """How far inside the band the examples `at` of a batch are, and what is kept of them: their gradients."""
+    def violations_and_state(self, result: CandidateBatch, at: Ints, found: Values) -> tuple[Values, Values]:
+        """Return how far inside the band the examples `at` of a batch are, and the state to store for them: their gradients."""
         gradient = result.sign[:, at] - found
-        return within(result.sign[:, at] * gradient, *self.limits()), gradient
+        return band_depth(result.sign[:, at] * gradient, *self.entry_limits()), gradient
 
 
-class Held(Stateful):
-    """What there is to finish of a problem: nothing, since every iteration ends where it should."""
+class IdleFinisher(Stateful):
+    """A finisher that does nothing, because every iteration brings the gap to its target."""
 
     steps = 0
 
@@ -62,49 +59,49 @@ class Held(Stateful):
         self.dual = float(dual_objective(w)[problem])
 
     def choose(self, expansion: Expansion) -> bool:
-        """Tell that nothing violates."""
+        """Return False: there is nothing to do."""
         return False
 
     def order(self, expansion: Expansion) -> Ints:
-        """Slots of the places."""
+        """Return the slots of all places."""
         return expansion.order()
 
     def missing(self, expansion: Expansion) -> Ints:
-        """List no members: there are no steps to make."""
+        """Return no slots."""
         return np.zeros(0, np.int64)
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     def solve(self, expansion: Expansion) -> None:
-        """Make no steps."""
+        """Do nothing."""
 
     def outcome(self) -> Outcome:
-        """Tell what the iterations have come to."""
+        """Return the result of the iterations."""
         return Outcome.of_problem(self.alpha, (0.0, 0.0), self.gap, self.dual)
 
 
 class UnbiasedLearner(Learner):
-    """A learner of two-class problems that have no bias, and nothing to close."""
+    """A learner of two-class problems without a bias."""
 
     measure = "gap"
 
     def _finished_alpha(self) -> Values | None:
         return None
 
-    def _closed(self) -> bool:
+    def _determine_bias(self) -> bool:
         return True
 
-    def _look(self, result: CandidateBatch, plan: ScorePlan) -> None:
-        """Learn nothing: there is no bias, and no claim about the whole set."""
+    def _check_batch(self, result: CandidateBatch, plan: ScorePlan) -> None:
+        """Do nothing: there is no bias, and no claim about the whole set."""
 
     def _conclude(self) -> None:
-        """Leave the bias at 0."""
+        """Do nothing: the bias is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GapSettings(Settings):
-    """What defines a run of LASVM-G or its kin.
+    """The settings of LASVM-G and its relatives.
 
     Attributes
     ----------
@@ -130,17 +127,19 @@ class GapLearner(UnbiasedLearner):
         return BandExpansion(s.kernel, s.problems, s.cache_bytes, s.rules)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
-        self._iterate(result, plan, arrivals, self._run)
+        self._iterate(result, plan, arrivals, self._make_steps)
 
-    def _run(self, batch: Batch) -> bool:
-        s, rules, most = self.expansion, self.settings.rules, self.settings.max_support
-        stand = np.zeros((self.settings.problems, gap_steps.STANDING))
-        return in_each_problem(s, batch, lambda p: gap_steps.run(s.working, s.cache, batch, rules, most, stand, p))
+    def _make_steps(self, batch: Batch) -> bool:
+        s, rules, max_support = self.expansion, self.settings.rules, self.settings.max_support
+        statuses = np.zeros((self.settings.problems, gap_steps.STATUS_FIELDS))
+        return in_each_problem(
+            s, batch, lambda p: gap_steps.process_batch(s.working, s.cache, batch, rules, max_support, statuses, p)
+        )
 
-    def _standing(self) -> tuple[Values, Values]:
+    def _measure_and_dual(self) -> tuple[Values, Values]:
         w = self.expansion.working
         return np.array([gap_steps.gap(w, p) for p in range(len(w.alpha))]), dual_objective(w)
 
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Held:
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> IdleFinisher:
         """Return a finisher that does nothing."""
-        return Held(expansion, problem)
+        return IdleFinisher(expansion, problem)

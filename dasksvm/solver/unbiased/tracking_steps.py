@@ -12,13 +12,14 @@ The average of the K iterates of an example is stored as its difference from the
 missing in the k - 1 iterates before it, so ᾱ_i = α_i - Σ Δ (k - 1) / K.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.generator import draw, skip
 from dasksvm.solver.jit import SUMS, njit
+from dasksvm.solver.kernels.features import Ints, Values
 from dasksvm.solver.state.batch import (
     CANDIDATE,
     DONE,
@@ -31,9 +32,11 @@ from dasksvm.solver.state.batch import (
     SEEN,
     STAGE,
     STEPS,
+    Batch,
 )
-from dasksvm.solver.state.working_arrays import evict, insert, write_alpha
-from dasksvm.solver.unbiased.gap_steps import free_step, gap, gap_of, room_of, shift
+from dasksvm.solver.state.row_cache import RowCache
+from dasksvm.solver.state.working_arrays import Working, evict, insert, write_alpha
+from dasksvm.solver.unbiased.gap_steps import Room, free_step, gap, gap_of, room_of, update_gradients
 
 NEW, STEP = 0, 1
 # Fields of a problem's status: its gap; Σ C_i of its members; the sum over all examples so far of gap / Σ C_i; the number of
@@ -62,36 +65,36 @@ class TrackingRules(NamedTuple):
     average: bool
 
 
-class Tracks(NamedTuple):
+class TrackingState(NamedTuple):
     """The state of the iterations that is not part of the expansion.
 
     Attributes
     ----------
-    now : ndarray of float64, shape (P, FIELDS)
+    status : ndarray of float64, shape (P, FIELDS)
     places, amounts : ndarray of int64 and float64, shape (P, K)
         The places whose average differs from α, and the differences.
-    count : ndarray of int64, shape (P,)
+    counts : ndarray of int64, shape (P,)
         Number of entries in `places` and `amounts`.
     """
 
-    now: Any
-    places: Any
-    amounts: Any
-    count: Any
+    status: Values
+    places: Ints
+    amounts: Values
+    counts: Ints
 
 
-def empty_tracks(problems: int, steps: int) -> Tracks:
+def empty_tracking_state(problems: int, steps: int) -> TrackingState:
     """Return the state of the iterations before the first example."""
-    return Tracks(
-        now=np.zeros((problems, FIELDS)),
+    return TrackingState(
+        status=np.zeros((problems, FIELDS)),
         places=np.zeros((problems, steps), np.int64),
         amounts=np.zeros((problems, steps)),
-        count=np.zeros(problems, np.int64),
+        counts=np.zeros(problems, np.int64),
     )
 
 
 @njit()
-def pick(seed: int, done: int, known: Any, steps: int, places: Any) -> Any:  # pragma: no cover
+def draw_picks(seed: int, done: int, arrived: Ints, steps: int, places: Ints) -> Ints:  # pragma: no cover
     """Draw the picks of a batch. Returns their places, shape (m, K), with -1 for examples that have no place.
 
     Parameters
@@ -100,53 +103,60 @@ def pick(seed: int, done: int, known: Any, steps: int, places: Any) -> Any:  # p
         Seed of the picks.
     done : int
         Number of examples before this batch.
-    known : ndarray of int64, shape (m,)
+    arrived : ndarray of int64, shape (m,)
         t of each example of the batch.
     steps : int
         K.
     places : ndarray of int64
         Place of each example, by its number.
     """
-    out = np.empty((len(known), steps), np.int64)
+    out = np.empty((len(arrived), steps), np.int64)
     random = np.empty(1, np.uint64)
     random[0] = np.uint64(seed)
     skip(random, done * steps)
-    for c in range(len(known)):
+    for c in range(len(arrived)):
         for k in range(steps):
-            out[c, k] = places[np.int64(draw(random) * known[c])]
+            out[c, k] = places[np.int64(draw(random) * arrived[c])]
     return out
 
 
 @njit()
-def run(
-    w: Any, cache: Any, batch: Any, rules: Any, max_support: int, picked: Any, tracks: Any, p: int
+def process_batch(
+    w: Working,
+    cache: RowCache,
+    batch: Batch,
+    rules: TrackingRules,
+    max_support: int,
+    picked: Ints,
+    tracking: TrackingState,
+    p: int,
 ) -> int:  # pragma: no cover
-    """Process a batch, or the rest of it, in problem p. Returns DONE, FULL, or ROW_MISSING with the place in at[p, MISSING]."""
-    at, now, room = batch.at[p], tracks.now[p], room_of(w, batch, p)
-    if at[CANDIDATE] == 0 and at[STAGE] == NEW:
-        now[GAP], now[BOXES] = gap(w, p), boxes(w, p)
-    while at[CANDIDATE] < len(batch.row_of):
-        if at[STAGE] == NEW:
-            tracks.count[p] = 0
+    """Process a batch, or the rest of it, in problem p. Returns DONE, FULL or ROW_MISSING (see progress[p, MISSING])."""
+    progress, status, room = batch.progress[p], tracking.status[p], room_of(w, batch, p)
+    if progress[CANDIDATE] == 0 and progress[STAGE] == NEW:
+        status[GAP], status[BOXES] = gap(w, p), boxes(w, p)
+    while progress[CANDIDATE] < len(batch.row_of):
+        if progress[STAGE] == NEW:
+            tracking.counts[p] = 0
             if rules.support:
-                _evict_zeros(w, p, now, room)
-            at[PLACE] = _admit(w, batch, rules, p, at[CANDIDATE], now, room)
-            at[REPEAT] = -1 if rules.process and at[PLACE] >= 0 else 0
-            at[STAGE] = STEP
-        if not _make_steps(w, cache, batch, rules, picked, tracks, p, room):
+                _evict_zeros(w, p, status, room)
+            progress[PLACE] = _admit(w, batch, rules, p, progress[CANDIDATE], status, room)
+            progress[REPEAT] = -1 if rules.process and progress[PLACE] >= 0 else 0
+            progress[STAGE] = STEP
+        if not _make_random_steps(w, cache, batch, rules, picked, tracking, p, room):
             return ROW_MISSING
-        now[SUM] += now[GAP] / now[BOXES] if now[BOXES] > 0.0 else 0.0
-        now[COUNT] += 1
-        at[STAGE] = NEW
-        at[CANDIDATE] += 1
-        at[SEEN] += 1
-        if w.count[p, 0] - w.count[p, 1] >= max_support:
+        status[SUM] += status[GAP] / status[BOXES] if status[BOXES] > 0.0 else 0.0
+        status[COUNT] += 1
+        progress[STAGE] = NEW
+        progress[CANDIDATE] += 1
+        progress[SEEN] += 1
+        if w.counts[p, 0] - w.counts[p, 1] >= max_support:
             return FULL
     return DONE
 
 
 @njit(fastmath=SUMS)
-def boxes(w: Any, p: int) -> float:  # pragma: no cover
+def boxes(w: Working, p: int) -> float:  # pragma: no cover
     """Compute Σ C_i of the members."""
     lower, upper = w.lower[p], w.upper[p]
     total = 0.0
@@ -156,49 +166,58 @@ def boxes(w: Any, p: int) -> float:  # pragma: no cover
 
 
 @njit()
-def standing(w: Any, p: int) -> float:  # pragma: no cover
+def normalised_gap(w: Working, p: int) -> float:  # pragma: no cover
     """Compute the gap of the members divided by their Σ C_i; 0 if there are no members."""
     total = boxes(w, p)
     return gap(w, p) / total if total > 0.0 else 0.0
 
 
 @njit()
-def _evict_zeros(w: Any, p: int, now: Any, room: Any) -> None:  # pragma: no cover
+def _evict_zeros(w: Working, p: int, status: Values, room: Room) -> None:  # pragma: no cover
     """Evict the members whose α has become 0 since the previous example."""
-    while w.count[p, 1] > 0:
+    while w.counts[p, 1] > 0:
         place = w.zeros[p, 0]
-        now[GAP] -= gap_of(w, p, place)
-        now[BOXES] -= w.upper[p, place] - w.lower[p, place]
+        status[GAP] -= gap_of(w, p, place)
+        status[BOXES] -= w.upper[p, place] - w.lower[p, place]
         evict(w, p, place)
         w.lower[p, place] = w.upper[p, place] = 0.0
         room.rise[place] = room.fall[place] = 0.0
 
 
 @njit()
-def _admit(w: Any, batch: Any, rules: Any, p: int, c: int, now: Any, room: Any) -> int:  # pragma: no cover
+def _admit(
+    w: Working, batch: Batch, rules: TrackingRules, p: int, c: int, status: Values, room: Room
+) -> int:  # pragma: no cover
     """Make a candidate a member with α = 0, unless its α could not change. Returns its place, or -1 if it does not enter."""
-    k, place = batch.row_of[c], batch.known[c]
+    k, place = batch.row_of[c], batch.place_of[c]
     if place >= 0 and w.member[p, place]:
         return int(place)
     if k < 0 or batch.bound[p, c] <= 0.0:
         return -1
     sign, gradient = batch.sign[p, c], w.g[p, batch.base + k]
-    batch.moved[p, k] = sign * gradient - batch.excess[p, batch.chosen[k]]
+    batch.growth[p, k] = sign * gradient - batch.excess[p, batch.chosen[k]]
     if rules.support and not sign * gradient > 0.0:
         return -1
     if place < 0:
         place = batch.base + k
     insert(w, p, place, sign, batch.bound[p, c], gradient)
     room.rise[place], room.fall[place] = w.upper[p, place], w.lower[p, place]
-    now[GAP] += gap_of(w, p, place)
-    now[BOXES] += batch.bound[p, c]
-    batch.at[p, ENTERED] += 1
+    status[GAP] += gap_of(w, p, place)
+    status[BOXES] += batch.bound[p, c]
+    batch.progress[p, ENTERED] += 1
     return int(place)
 
 
 @njit()
-def _make_steps(
-    w: Any, cache: Any, batch: Any, rules: Any, picked: Any, tracks: Any, p: int, room: Any
+def _make_random_steps(
+    w: Working,
+    cache: RowCache,
+    batch: Batch,
+    rules: TrackingRules,
+    picked: Ints,
+    tracking: TrackingState,
+    p: int,
+    room: Room,
 ) -> bool:  # pragma: no cover
     """Make the step in the new example and those in the picks. Returns False if a kernel row is missing.
 
@@ -208,13 +227,13 @@ def _make_steps(
     g, alpha, lower, upper, up, down = w.g[p], w.alpha[p], w.lower[p], w.upper[p], w.up[p], w.down[p]
     rise, fall, best = room
     diagonal, member = w.diagonal, w.member[p]
-    zeros, zero_at, count = w.zeros[p], w.zero_at[p], w.count[p]
+    zeros, zero_at, count = w.zeros[p], w.zero_at[p], w.counts[p]
     pages, table, cached, touched = cache.pages, cache.table, cache.cached, cache.touched
-    rows, columns, mates, base = batch.rows, batch.columns, batch.mates, batch.base
-    now, at, support, average = tracks.now[p], batch.at[p], rules.support, rules.average
-    places, amounts, entries = tracks.places[p], tracks.amounts[p], tracks.count
-    new, c, steps = at[PLACE], at[CANDIDATE], picked.shape[1]
-    for k in range(at[REPEAT], steps):
+    rows, columns, mutual, base = batch.rows, batch.columns, batch.mutual, batch.base
+    status, progress, support, average = tracking.status[p], batch.progress[p], rules.support, rules.average
+    places, amounts, entries = tracking.places[p], tracking.amounts[p], tracking.counts
+    new, c, steps = progress[PLACE], progress[CANDIDATE], picked.shape[1]
+    for k in range(progress[REPEAT], steps):
         i = new if k < 0 else picked[c, k]
         if i < 0 or not member[i] or (support and k >= 0 and alpha[i] == 0.0):
             continue
@@ -223,23 +242,23 @@ def _make_steps(
             continue
         if i < base:
             if not cached[i]:
-                at[MISSING], at[REPEAT] = i, k
+                progress[MISSING], progress[REPEAT] = i, k
                 return False
             touched[i] = True
         if k < 0:
-            now[GAINED] += length * (g[i] - 0.5 * length * diagonal[i])
+            status[GAINED] += length * (g[i] - 0.5 * length * diagonal[i])
         elif k > 0 and average:
             places[entries[p]], amounts[entries[p]] = i, length * k / steps
             entries[p] += 1
         write_alpha(alpha, lower, upper, up, down, zeros, zero_at, count, i, alpha[i] + length)
         rise[i], fall[i] = upper[i] - alpha[i], lower[i] - alpha[i]
-        now[GAP] = shift(g, rise, fall, best, pages, table, rows, columns, mates, base, i, length)
-        at[STEPS] += 1
+        status[GAP] = update_gradients(g, rise, fall, best, pages, table, rows, columns, mutual, base, i, length)
+        progress[STEPS] += 1
     return True
 
 
 @njit()
-def wanted(w: Any, support: bool, picked: Any, base: int) -> Any:  # pragma: no cover
+def movable_picks(w: Working, support: bool, picked: Ints, base: int) -> Ints:  # pragma: no cover
     """Return the members that the picks would move in some problem in its current state, in the order of the picks."""
     out, listed = np.empty(base, np.int64), np.zeros(base, np.bool_)
     total = 0
@@ -257,11 +276,11 @@ def wanted(w: Any, support: bool, picked: Any, base: int) -> Any:  # pragma: no 
     return out[:total]
 
 
-def averaged(w: Any, tracks: Tracks, p: int, places: int) -> NDArray[np.float64]:
+def average_alpha(w: Working, tracking: TrackingState, p: int, places: int) -> NDArray[np.float64]:
     """Return ᾱ of the first `places` places of a problem. It is in its box up to rounding, so clipping does not change it."""
     alpha: NDArray[np.float64] = w.alpha[p, :places].copy()
-    count = tracks.count[p]
-    np.subtract.at(alpha, tracks.places[p, :count], tracks.amounts[p, :count])
+    count = tracking.counts[p]
+    np.subtract.at(alpha, tracking.places[p, :count], tracking.amounts[p, :count])
     return np.clip(alpha, w.lower[p, :places], w.upper[p, :places])
 
 
