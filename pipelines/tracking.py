@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import curve_fit
 
 from dasksvm import HeldOut, TrackingSVC, config, train
+from dasksvm.estimators.problem import read_problem
 from dasksvm.solver.engine.preview import Finished
 from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.messages import Progress
@@ -217,7 +218,7 @@ def _followed(model: TrackingSVC, task: Task, every: int) -> tuple[list[dict[str
 
 def _batch_errors(model: TrackingSVC, task: Task) -> list[dict[str, Any]]:
     """Train by batch ascent, and evaluate the error during it, which callbacks cannot do."""
-    problem = model._problem(task.X, task.y, None, reset=True)
+    problem = read_problem(model, task.X, task.y, None, reset=True)
     learner, examples, seed = model._prepare(problem, model._coding(problem), 1)
     assert isinstance(learner, AscentLearner)
     learner.feed(RandomOrder(examples.source.chunks, seed), np.zeros(0, np.int64))

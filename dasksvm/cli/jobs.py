@@ -19,7 +19,7 @@ from dasksvm.cli.options import (
     snapshot_options,
     snapshots,
 )
-from dasksvm.cli.output import echo_json, tell_job
+from dasksvm.cli.output import echo_json, print_job
 from dasksvm.cli.solver_options import estimator_of, solver_options
 
 # Seconds after which a command prints that it is waiting for the scheduler.
@@ -50,7 +50,7 @@ def running(scheduler: str | None, scheduler_file: str | None) -> Iterator[Any]:
     with ExitStack() as stack:
         notice.start()
         try:
-            client = stack.enter_context(runtime.opened(0, scheduler, scheduler_file, patience))
+            client = stack.enter_context(runtime.open_client(0, scheduler, scheduler_file, patience))
         finally:
             notice.cancel()
         yield client
@@ -117,7 +117,7 @@ def status(job: str | None, scheduler: str | None, scheduler_file: str | None, a
         echo_json({"jobs": [asdict(each) for each in found]} if job is None else asdict(found[0]))
         return
     for each in found:
-        tell_job(each)
+        print_job(each)
     if not found:
         click.echo("no jobs")
 
@@ -144,7 +144,7 @@ def attach(job: str, scheduler: str | None, scheduler_file: str | None, quiet: b
     if as_json:
         echo_json(asdict(found))
     else:
-        tell_job(found)
+        print_job(found)
     click.get_current_context().exit(EXITS.get(found.state, FAILED))
 
 

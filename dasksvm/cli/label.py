@@ -20,7 +20,7 @@ from dasksvm.cli.solver_options import KernelName
     type=NumberOr(float, "scale", "auto"),
     default="scale",
     show_default=True,
-    help="γ of the kernels rbf, poly and sigmoid.",
+    help="γ of the kernel.",
 )
 @click.option(
     "--candidates",

@@ -17,8 +17,8 @@ from dasksvm.cli.options import (
     LocalPath,
     as_json,
     check_folder,
+    cluster_client,
     cluster_options,
-    connected,
     data_set,
     snapshot_options,
     snapshots,
@@ -160,7 +160,7 @@ def train(
     found = data_set(data).needs_labels()
     check_folder(model)
     estimator = estimator_of(options, found.classes.tolist()).set_params(verbose=0 if quiet else 1)
-    with connected(workers, scheduler, scheduler_file) as client, _ending(checkpoint) as ending:
+    with cluster_client(workers, scheduler, scheduler_file) as client, _ending(checkpoint) as ending:
         start = time.perf_counter()
         callbacks = [] if ending is None else [ending]
         run = run_training(found, estimator, client=client, callbacks=callbacks, **keeping)
@@ -179,7 +179,7 @@ def train(
             echo_json(about | run_facts(run))
         else:
             describe(run.estimator, None, seconds)
-            click.echo(run.timings.told())
+            click.echo(run.timings.summary())
             if run.stopped:
                 click.echo("a budget ended the run early")
     if run.stopped:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from dasksvm.data.coding import Coding
-from dasksvm.estimators._fitting import CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES
+from dasksvm.estimators._fitting import CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES, SharedSettings
 from dasksvm.estimators._online import OnlineClassifier
 from dasksvm.estimators.parameters import NONE, Rule, check_parameters, either, flag, integer, one_of, real, registered
+from dasksvm.estimators.problem import read_problem
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.settings import Settings
@@ -189,14 +190,14 @@ class LaSVC(OnlineClassifier):
         self.verbose = verbose
         self.client = client
 
-    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
+    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
         return LasvmSettings(
-            tau=self._tolerance / 2 if epochs == CONVERGED else self._tolerance,
+            tau=self._tolerance / 2 if shared["epochs"] == CONVERGED else self._tolerance,
             reprocess=int(self.reprocess),
             delta_max=np.inf if self.delta_max is None else float(self.delta_max),
             second_order=bool(self.second_order),
             finish=bool(self.finish),
-            **self._common(width, variance, epochs, coding.problems),
+            **shared,
         )
 
     def _fit_path(self, X: Any, y: Any, Cs: Sequence[float]) -> tuple[list[KernelModel], int]:
@@ -216,17 +217,17 @@ class LaSVC(OnlineClassifier):
         evaluations : int
             Number of kernel values computed for all models together.
         """
-        self._forget()
+        self._clear_fitted()
         try:
             check_parameters(self, self._parameter_rules)
-            problem = self._problem(X, y, None, reset=True)
+            problem = read_problem(self, X, y, None, reset=True)
             coding = Coding.of(problem.boxes(1.0, self.class_weight), pairwise=self._pairwise, factors=Cs)
             learner, examples, history, _ = self._learn(problem, coding, ())
-            self._publish(learner, examples, history)
+            self._set_fitted_attributes(learner, examples, history)
             self._warn_of_shortfall(learner, examples)
             whole, evaluations = self.model_, self.kernel_evaluations_
         finally:
-            self._forget()
+            self._clear_fitted()
         count = coding.problems // len(Cs)
         models = []
         for start in range(0, coding.problems, count):

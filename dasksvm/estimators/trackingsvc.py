@@ -3,6 +3,7 @@
 from typing import Any
 
 from dasksvm.data.coding import Coding
+from dasksvm.estimators._fitting import SharedSettings
 from dasksvm.estimators._online import OnlineClassifier
 from dasksvm.estimators.lasvc import RULES as SHARED
 from dasksvm.estimators.parameters import NONE, Rule, check_unused, either, flag, integer, one_of
@@ -119,7 +120,7 @@ class TrackingSVC(OnlineClassifier):
     """
 
     _parameter_rules = RULES
-    _first = 0
+    _initial_per_class = 0
 
     def __init__(
         self,
@@ -172,7 +173,7 @@ class TrackingSVC(OnlineClassifier):
         self.verbose = verbose
         self.client = client
 
-    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
+    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
         batch, support = look_up(SOLVERS, "solver", self.solver), look_up(GRADIENTS, "gradients", self.gradients)
         if batch:
             check_unused(self, ("process", "average", "gradients"), f"solver={self.solver!r}")
@@ -182,8 +183,7 @@ class TrackingSVC(OnlineClassifier):
             )
         if batch and self.selection != RANDOM:
             raise ValueError(f"selection {self.selection!r} is for solver 'online' only: 'batch' adds all examples.")
-        common = self._common(width, variance, epochs, coding.problems)
         if batch:
-            return AscentSettings(steps=int(self.steps), **common)
+            return AscentSettings(steps=int(self.steps), **shared)
         rules = TrackingRules(int(self.steps), bool(self.process), support, bool(self.average))
-        return TrackingSettings(rules=rules, **common)
+        return TrackingSettings(rules=rules, **shared)

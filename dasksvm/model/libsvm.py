@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from dasksvm.data.array_file import replacing
 from dasksvm.data.blocks import MOST_FEATURES
 from dasksvm.data.chunked import csr, is_sparse
 from dasksvm.data.paths import local
+from dasksvm.data.statistics import Scaling
 from dasksvm.model.formats import ModelFormat
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.model.native import MOST_DEGREE
@@ -23,6 +24,7 @@ from dasksvm.model.pair_layout import Values, by_class, by_pair
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.registry import KERNELS
+from dasksvm.solver.registry import look_up
 
 LARGEST = MOST_FEATURES
 # Bounds the memory that a small malicious file can claim: there are coefficients for each pair of classes and support vector.
@@ -83,37 +85,65 @@ def _labels(classes: NDArray[Any], path: str | Path) -> Ints:
 def without_scaling(model: KernelModel) -> KernelModel:
     """Return a model without scaling that makes the same decisions for unscaled rows.
 
-    The inner product of scaled rows, Σ f² (x - o)(s - o), is the inner product of x and f² (s - o) plus a term that does not
-    depend on x. With the linear kernel, this term goes into the intercepts; with poly and sigmoid, it must be 0. The rbf kernel
-    depends on distances only, so that a common factor of all features goes into γ.
+    Raises
+    ------
+    ValueError
+        If the kernel does not allow this; see `WITHOUT_SCALING`.
     """
     if model.scaling is None:
         return model
-    offset, factor, kernel = model.scaling.offset, model.scaling.factor, model.kernel
-    shifts = bool(offset.any())
-    vectors: Any = model.support_vectors
-    match kernel.name:
-        case "rbf":
-            if np.all(np.abs(factor) == np.abs(factor[0])):
-                return replace(model, kernel=replace(kernel, gamma=kernel.gamma * float(factor[0]) ** 2), scaling=None)
-            folds = False
-        case "linear":
-            folds = not shifts or not is_sparse(vectors)
-        case "poly" | "sigmoid":
-            folds = not shifts
-        case _:
-            raise ValueError(f"the scaling cannot be included in a model with kernel {kernel.name!r}.")
-    if not folds:
+    theirs = model.kernel.formula.libsvm
+    if theirs is None:
+        raise ValueError(f"the scaling cannot be included in a model with kernel {model.kernel.name!r}.")
+    found = look_up(WITHOUT_SCALING, "kernel of LIBSVM", theirs.name)(model, model.scaling)
+    if found is None:
         raise ValueError(
             "this model has a scaling of the features, which LIBSVM's format does not support and which cannot be included in a "
-            f"model with kernel {kernel.name}: scale the rows before training, or use to_sklearn()."
+            f"model with kernel {model.kernel.name}: scale the rows before training, or use to_sklearn()."
         )
+    return found
+
+
+def _with_scaled_gamma(model: KernelModel, scaling: Scaling) -> KernelModel | None:
+    """Include a scaling with one factor in γ: a function of distances ignores the offset."""
+    factor = scaling.factor
+    if not np.all(np.abs(factor) == np.abs(factor[0])):
+        return None
+    kernel = replace(model.kernel, gamma=model.kernel.gamma * float(factor[0]) ** 2)
+    return replace(model, kernel=kernel, scaling=None)
+
+
+def _with_scaled_vectors(model: KernelModel, scaling: Scaling) -> KernelModel | None:
+    """Include a scaling without offset in the support vectors: Σ f² x·s is the inner product of x and f² s."""
+    return None if scaling.offset.any() else _with_scaled_vectors_and_intercepts(model, scaling)
+
+
+def _with_scaled_vectors_and_intercepts(model: KernelModel, scaling: Scaling) -> KernelModel | None:
+    """Include a scaling in the support vectors and the intercepts.
+
+    The inner product of scaled rows, Σ f² (x - o)(s - o), is the inner product of x and f² (s - o) plus a term that does not
+    depend on x, which goes into the intercepts. Sparse support vectors would become dense by an offset.
+    """
+    offset, factor = scaling.offset, scaling.factor
+    shifts = bool(offset.any())
+    vectors: Any = model.support_vectors
     if is_sparse(vectors):
+        if shifts:
+            return None
         vectors = sp.csr_matrix(vectors, dtype=np.float64) @ sp.diags_array(factor**2, format="csr")
     else:
         vectors = (vectors - offset) * factor**2
     intercepts = model.intercepts - model.coefficients @ (vectors @ offset) if shifts else model.intercepts
     return replace(model, support_vectors=vectors, intercepts=intercepts, scaling=None)
+
+
+# How a model with each of LIBSVM's kernels does without its scaling; the functions return None if it cannot.
+WITHOUT_SCALING: dict[str, Callable[[KernelModel, Scaling], KernelModel | None]] = {
+    "linear": _with_scaled_vectors_and_intercepts,
+    "polynomial": _with_scaled_vectors,
+    "rbf": _with_scaled_gamma,
+    "sigmoid": _with_scaled_vectors,
+}
 
 
 def _lines(vectors: Any, coefficients: Values) -> Iterator[str]:

@@ -109,11 +109,11 @@ class HeldOut:
         self.entries: list[Entry] = []
         self.best: KernelModel | None = None
         self.X: Any = X
-        # The rows that `look` predicts, with their columns in the order of the training data.
+        # The rows that `evaluate` predicts, with their columns in the order of the training data.
         self._matched = self.X
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
-        """Do nothing: the errors are measured in `look`."""
+        """Do nothing: the errors are measured in `evaluate`."""
         return False
 
     def begin(self, width: int, classes: NDArray[Any], names: Sequence[str] | None) -> None:
@@ -133,7 +133,7 @@ class HeldOut:
             raise ValueError(f"the held-out labels {unknown} are not among the classes {classes.tolist()}.")
         self.entries, self.best = [], None
 
-    def look(self, model: KernelModel, entry: Entry) -> bool:
+    def evaluate(self, model: KernelModel, entry: Entry) -> bool:
         """Measure the error of a model and add it to the entry; return whether the training should end."""
         wrong = model.predict(self._matched) != self.y
         entry["error"] = float(np.mean(wrong.compute() if is_dask(wrong) else wrong))
@@ -145,7 +145,7 @@ class HeldOut:
         return self.patience is not None and len(errors) - 1 - int(np.argmin(errors)) >= self.patience
 
 
-class Shown:
+class HeldOutEvaluation:
     """Passes finished copies to the held-out sets, and adds the errors to the history.
 
     Parameters
@@ -174,24 +174,24 @@ class Shown:
         """Continue after these entries: each held-out set gets its own entries back, but not its `best` model."""
         self._history.resume(entries)
         for seen, found in groupby((entry for entry in self.entries if "error" in entry), itemgetter("seen")):
-            looks = list(found)
+            measured = list(found)
             due = [each for each in self.held_out if is_due((each.every,), self._seen, seen)]
-            if len(self.held_out) > 1 and len(due) != len(looks):
+            if len(self.held_out) > 1 and len(due) != len(measured):
                 raise ValueError(
                     "the run was started with other held-out sets: pass the same ones in the same order, a single one, or none."
                 )
-            for each, entry in zip(self.held_out if len(self.held_out) == 1 else due, looks, strict=False):
+            for each, entry in zip(self.held_out if len(self.held_out) == 1 else due, measured, strict=False):
                 each.entries.append(entry)
             self._seen = seen
 
-    def look(self, finished: Finished, seconds: float) -> bool:
+    def evaluate(self, finished: Finished, seconds: float) -> bool:
         """Evaluate a copy on the held-out sets that are due; True ends the run."""
         seen, model = finished.progress.seen, self._model_of(finished)
         stop = False
         for each in self.held_out:
             if is_due((each.every,), self._seen, seen):
                 entry = finished.progress.as_dict() | {"seconds": seconds}
-                stop |= each.look(model, entry)
+                stop |= each.evaluate(model, entry)
                 self._history.entries.append(entry)
         self._seen = seen
         return stop
@@ -207,12 +207,12 @@ class TimeBudget:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._asked = False
+        self._requested_stop = False
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
         """Return True once, when the time is up."""
-        over = seconds >= self.seconds and not self._asked and progress.phase != "done"
-        self._asked |= over
+        over = seconds >= self.seconds and not self._requested_stop and progress.phase != "done"
+        self._requested_stop |= over
         return over
 
 
@@ -323,7 +323,7 @@ def _clock(seconds: float) -> str:
     return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-class Together:
+class WatcherGroup:
     """Call several watchers; the run stops when one of them returns True.
 
     Parameters

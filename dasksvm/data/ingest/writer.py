@@ -183,7 +183,7 @@ class _Intake:
             column = error.column
             if self.reader.names is not None and isinstance(column, int):
                 error.column = f"{column} ({self.reader.names[column]})"
-            raise ValueError(error.told(self.reader.origin, self.rows, self._lines)) from None
+            raise ValueError(error.message(self.reader.origin, self.rows, self._lines)) from None
 
     def _block(self, part: Part) -> Block:
         self._check(part)

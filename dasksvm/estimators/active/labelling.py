@@ -146,10 +146,10 @@ def _shown(data: Dataset, query: Ints) -> str:
     else:
         columns, values = np.arange(data.shape[1]), row[0]
     more = f", and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
-    return "  " + ", ".join(_value(data, at, value) for at, value in _first(columns, values)) + more
+    return "  " + ", ".join(_value(data, at, value) for at, value in _first_values(columns, values)) + more
 
 
-def _first(columns: NDArray[Any], values: NDArray[Any]) -> list[tuple[int, Any]]:
+def _first_values(columns: NDArray[Any], values: NDArray[Any]) -> list[tuple[int, Any]]:
     return list(zip(columns[:SHOWN].tolist(), values[:SHOWN].tolist(), strict=True))
 
 

@@ -16,12 +16,11 @@ from dasksvm.data.chunked import stacked
 from dasksvm.data.coding import Coding
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.sources import Examples, MemoryLabels, MemorySource
-from dasksvm.estimators._base import opened
 from dasksvm.estimators._fitting import CONVERGED, support_rows
 from dasksvm.estimators.active.pool import Search, best_rows
 from dasksvm.estimators.lasvc import LaSVC
 from dasksvm.estimators.parameters import check_parameters, flag, integer, one_of
-from dasksvm.estimators.problem import boxes_of
+from dasksvm.estimators.problem import boxes_of, open_if_path
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.engine.choice import best_of_groups
 from dasksvm.solver.engine.criteria import CRITERIA
@@ -107,14 +106,14 @@ class ActiveLearner:
                 f"selection {selection!r} needs a number of candidates: with 'all' there is nothing to sample."
             )
         self.estimator = clone(estimator)
-        pool = opened(pool)
+        pool = open_if_path(pool)
         if isinstance(pool, Dataset) and len(pool.classes) > 2:
             raise ValueError(
                 f"an ActiveLearner needs a pool of two classes; {pool.path} has {pool.classes.tolist()}. "
                 "To teach labels other than those stored in it, write the data set without labels."
             )
         epochs = CONVERGED if retrain else 1
-        self._source, self._learner, self._form, seed = self.estimator._for_labels_to_come(pool, epochs)
+        self._source, self._learner, self._form, seed = self.estimator._prepare_unlabelled(pool, epochs)
         most = 1 if candidates == "all" else int(candidates)
         self._pools = Pools(RandomOrder(self._source.chunks, seed), Selection(selection, most))
         self._pools.begin(np.zeros(0, np.int64))
@@ -267,7 +266,7 @@ class ActiveLearner:
             fitted, rows = self._fitted(), self._rows()
             model = fitted._model_of(self._kernel, self._form, rows[copy.examples], copy.alpha, copy.extremes)
             support = support_rows(self._source, self.ids[copy.examples])
-            fitted._show(model, support, copy.codes, copy.progress, [])
+            fitted._set_attributes(model, support, copy.codes, copy.progress, [])
             self._shown = fitted
         return self._shown
 

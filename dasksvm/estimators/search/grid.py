@@ -18,9 +18,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dasksvm.data.chunked import is_dask
 from dasksvm.data.dataset import Dataset
-from dasksvm.estimators._base import opened
 from dasksvm.estimators.lasvc import LaSVC
 from dasksvm.estimators.parameters import check_parameters, flag, integer
+from dasksvm.estimators.problem import open_if_path
 from dasksvm.estimators.search.gamma import jaakkola_gamma
 from dasksvm.solver.engine.criteria import RANDOM
 from dasksvm.solver.kernels.registry import KERNELS
@@ -85,8 +85,8 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
     C : sequence of float, default=(0.1, 1, 10, 100, 1000)
         A shift adds a value beyond the edge, with the ratio of the two values next to it. A single value is never shifted.
     gamma : sequence of float, default=None
-        The same for γ. With None, the values are γ_J · 2^-steps to γ_J · 2^steps, with γ_J from `jaakkola_gamma`, which is meant
-        for the rbf kernel.
+        The same for γ. With None, the values are γ_J · 2^-steps to γ_J · 2^steps, with γ_J from `jaakkola_gamma` for the
+        estimator's kernel; the heuristic is meant for rbf and laplacian.
     steps : int, default=2
         Number of steps to each side if a grid is made around a value.
     folds : int, default=5
@@ -165,7 +165,7 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
         ShiftingGridSearch
         """
         check_parameters(self, RULES)
-        if isinstance(opened(X), Dataset) or is_dask(X) or is_dask(y):
+        if isinstance(open_if_path(X), Dataset) or is_dask(X) or is_dask(y):
             raise ValueError(
                 "ShiftingGridSearch needs rows in memory, since every point trains on every fold: pass a sample, such as "
                 "data.rows(ids) and data.labels(ids) of a data set, or X[:20000].compute(); then fit an estimator with "
@@ -213,7 +213,8 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
             return [None]
         if self.gamma is not None:
             return _ascending("gamma", self.gamma)
-        return _around(jaakkola_gamma(X, y, random_state=random), self.steps)
+        known = kernel if kernel in KERNELS else "rbf"
+        return _around(jaakkola_gamma(X, y, kernel=known, random_state=random), self.steps)
 
     def _explore(self, Cs: list[float], gammas: Sequence[float | None], found: Grid, measure: Measure) -> _Point:
         """Measure a grid, and extend it while the best point is on an edge and its error decreases."""
