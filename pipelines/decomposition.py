@@ -2,7 +2,7 @@
 
 `python -m pipelines.decomposition table --task letter-A`, `... table --task mnist-04 --rows 5000 --no-shrinking`,
 `... cache --task letter-A`, `... rows --task satimage-damp`, `... grid --task adult --rows 1000`, `... blocks --task adult`,
-then `... told` and `... plot`. Of the paper's tasks only MNIST is among the data. All fits share one process, because steps and
+then `... report` and `... plot`. Of the paper's tasks only MNIST is among the data. All fits share one process, because steps and
 kernel rows are compared; use the seconds only for ratios.
 """
 
@@ -320,7 +320,7 @@ def blocks(
 
 @main.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/decomposition.jsonl"), show_default=True)
-def told(out: Path) -> None:
+def report(out: Path) -> None:
     """Print the medians of all rows of a file next to the values of the paper."""
     told_rows(read(out))
 

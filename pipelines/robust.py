@@ -1,7 +1,7 @@
 """Gap-driven and robust solvers next to LASVM and the exact SVM: tables 1, 3, 4 and figures 1, 2, 4 to 8 of paper 2.
 
 `python -m pipelines.robust table --task adult`, `... curves --task adult`, `... ramps --task adult`, `... analysis`, then
-`... told` and `... plot`. Tasks are adult, banana, mnist8, reuters, and mnist8-noisy with a tenth of the training labels wrong.
+`... report` and `... plot`. Tasks are adult, banana, mnist8, reuters, and mnist8-noisy with a tenth of the training labels wrong.
 """
 
 import json
@@ -219,7 +219,7 @@ def analysis(name: str, solvers: str, data: Path, out: Path) -> None:
 
 @main.command()
 @out_option
-def told(out: Path) -> None:
+def report(out: Path) -> None:
     """Print the means of the tables next to the values of the paper."""
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     rows = [row for row in rows if row["pipeline"] == "robust" and not row["watch"] and row["ramp"] == -1.0]

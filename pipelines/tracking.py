@@ -2,7 +2,7 @@
 
 `python -m pipelines.tracking gaps --task adult`, `... gaps --task adult --algorithms one --teacher active --steps 10,100`,
 `... errors --task mnist8 --teachers random`, `... errors --task mnist8 --algorithms one --teachers active --examples 5000`,
-then `... told` and `... plot`. Each run has its own process.
+then `... report` and `... plot`. Each run has its own process.
 """
 
 import json
@@ -285,7 +285,7 @@ def inverse_power(rows: Iterable[dict[str, Any]]) -> float:
 
 @main.command()
 @out_option
-def told(out: Path) -> None:
+def report(out: Path) -> None:
     """Print the means over the runs, the trends of the gaps, and how the gaps decrease with K."""
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}

@@ -24,7 +24,7 @@ class Bars:
     def __init__(self) -> None:
         self._phase = ""
         self._bar: Any = None
-        self._told = -math.inf
+        self._printed_at = -math.inf
 
     def __enter__(self) -> "Bars":
         return self
@@ -38,8 +38,8 @@ class Bars:
         text = f"{phase} {rows:,} rows"
         if not sys.stderr.isatty():
             now = monotonic()
-            if phase != self._phase or now - self._told >= PAUSE:
-                self._phase, self._told = phase, now
+            if phase != self._phase or now - self._printed_at >= PAUSE:
+                self._phase, self._printed_at = phase, now
                 click.echo(text if share is None else f"{text}, {share:.0%}", err=True)
             return
         if phase != self._phase:
@@ -209,14 +209,14 @@ def describe(model: Any, data: Any, seconds: float) -> None:
 def error_facts(model: Any, data: Any, **how: Any) -> Facts:
     """Collect the accuracy figures of the predictions for a data set; with two classes also AUC and break-even point.
 
-    `how` is passed on to `judge`.
+    `how` is passed on to `compare_with_labels`.
     """
     import numpy as np
 
     from dasksvm.model.metrics import break_even, geometric_mean
-    from dasksvm.model.prediction import judge
+    from dasksvm.model.prediction import compare_with_labels
 
-    table, positive, decision = judge(model, data, **how)
+    table, positive, decision = compare_with_labels(model, data, **how)
     wrong, rows = int(table.sum() - table.trace()), int(table.sum())
     ordered = 0 < np.count_nonzero(positive) < len(positive)
     auc = None

@@ -172,7 +172,7 @@ class Dataset:
 
     def __reduce__(self) -> Any:
         """Pickle the description of the data, not the data."""
-        return _again, ({name: getattr(self, name) for name in self.__dataclass_fields__},)
+        return _unpickled, ({name: getattr(self, name) for name in self.__dataclass_fields__},)
 
     def stored_bytes(self) -> int:
         """Return the total size in bytes of all files of the data set."""
@@ -328,5 +328,5 @@ def _ignore(phase: str, rows: int, share: float | None) -> None:
     pass
 
 
-def _again(fields: dict[str, Any]) -> Dataset:
+def _unpickled(fields: dict[str, Any]) -> Dataset:
     return Dataset(**fields)

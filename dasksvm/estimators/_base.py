@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dasksvm.data.array_types import ColumnLike, RowsLike
 from dasksvm.data.chunked import is_dask
 from dasksvm.data.coding import Coding
 from dasksvm.data.dataset import Dataset
@@ -34,7 +35,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Prediction
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: RowsLike) -> Any:
         """Compute the decision values: signed, unnormalized distances to the boundary.
 
         Parameters
@@ -53,7 +54,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         values = self.model_.decision_function(X if is_dask(X) else self._check_rows(X))
         return values[:, 0] if len(self.model_.coefficients) == 1 else values
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: RowsLike) -> Any:
         """Predict the class of each row.
 
         Parameters
@@ -68,7 +69,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = self._rows_of(X)
         return self.model_.predict(X if is_dask(X) else self._check_rows(X))
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: RowsLike, y: ColumnLike | None = None, sample_weight: ColumnLike | None = None) -> float:
         """Compute the accuracy.
 
         Parameters
@@ -86,7 +87,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         arrays = (np.asarray(array) if is_dask(array) else array for array in (y, self.predict(X)))
         return float(accuracy_score(*arrays, sample_weight=sample_weight))
 
-    def _rows_of(self, X: Any) -> Any:
+    def _rows_of(self, X: RowsLike) -> Any:
         """Return the rows of a data set or its path as a Dask array, with the columns in the order of the training."""
         X = open_if_path(X)
         return X.with_features(self._names).as_dask()[0] if isinstance(X, Dataset) else X
@@ -103,7 +104,9 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         return self._dual()[0]
 
-    def duality_gap(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, float]:
+    def duality_gap(
+        self, X: RowsLike, y: ColumnLike | None = None, sample_weight: ColumnLike | None = None
+    ) -> tuple[float, float, float]:
         """Compute the primal objective, the dual objective and their gap: the first three numbers of `certificate`.
 
         Parameters
@@ -120,7 +123,9 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = self.certificate(X, y, sample_weight, worst=0)
         return found.primal, found.dual, found.gap
 
-    def certificate(self, X: Any, y: Any = None, sample_weight: Any = None, worst: int = 10) -> Certificate:
+    def certificate(
+        self, X: RowsLike, y: ColumnLike | None = None, sample_weight: ColumnLike | None = None, worst: int = 10
+    ) -> Certificate:
         """Compute in float64 how far this model is from the optimum on its training set, and which rows violate it most.
 
         Chunks of Dask arrays and data sets are evaluated where they are read: on the estimator's client, on the current client,

@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from dasksvm import config
+from dasksvm.data.array_types import ColumnLike, RowsLike
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import (
     DatasetSource,
@@ -116,7 +117,7 @@ class LearnedClassifier(KernelClassifier):
         """Make the solver's settings from those that all solvers have, for rows with `width` features."""
         raise NotImplementedError
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: RowsLike, y: ColumnLike | None = None, sample_weight: ColumnLike | None = None) -> Self:
         """Train from scratch.
 
         Parameters
@@ -138,9 +139,9 @@ class LearnedClassifier(KernelClassifier):
 
     def _fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
+        X: RowsLike,
+        y: ColumnLike | None,
+        sample_weight: ColumnLike | None,
         callbacks: Sequence[Watcher],
         prepare: PrepareLearner | None = None,
         make_checkpoint: MakeCheckpoint | None = None,

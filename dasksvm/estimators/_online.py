@@ -1,10 +1,12 @@
 """Base class of the online solvers, which have `partial_fit` and can choose the next example."""
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
+from dasksvm.data.array_types import ColumnLike, RowsLike
 from dasksvm.data.coding import Coding
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.sources import DatasetSource, Examples, Form, Source, first_of_each_class
@@ -25,7 +27,13 @@ class OnlineClassifier(LearnedClassifier):
         learner.settings = replace(learner.settings, epochs=1)
         self._running = (learner, examples.form, examples.base + len(examples.columns), learner.order.seed)
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self,
+        X: RowsLike,
+        y: ColumnLike | None = None,
+        classes: npt.ArrayLike | None = None,
+        sample_weight: ColumnLike | None = None,
+    ) -> Self:
         """Make one pass over a block of examples, continuing from the previous calls or from `fit`.
 
         The fitted model is made from a finished copy; the next call continues from the online state, which is not finished.
@@ -85,7 +93,7 @@ class OnlineClassifier(LearnedClassifier):
         pairwise = self._pairwise and len(self.classes_) > 2
         return learner.settings.problems == coding.problems and self.model_.pairwise == pairwise
 
-    def _prepare_unlabelled(self, X: Any, epochs: int) -> tuple[Source, Learner, Form, int]:
+    def _prepare_unlabelled(self, X: RowsLike, epochs: int) -> tuple[Source, Learner, Form, int]:
         """Prepare for rows whose labels are not known yet: budgets do not apply, and only copies are finished."""
         check_parameters(self, self._parameter_rules)
         if self.class_weight == "balanced":

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.data.array_types import ClassWeights, RandomState
 from dasksvm.data.coding import Coding
 from dasksvm.estimators._fitting import UNLIMITED, SharedSettings
 from dasksvm.estimators._online import OnlineClassifier
@@ -173,11 +174,11 @@ class GapSVC(OnlineClassifier):
         max_examples: int | None = None,
         max_support: int | None = None,
         max_time: float | None = None,
-        class_weight: Any = None,
+        class_weight: ClassWeights = None,
         decision_function_shape: str = "ovr",
         cache_size: float = 1000,
         dtype: str = "float32",
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         client: Any = None,
     ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dasksvm.data.array_types import ClassWeights, ColumnLike, RandomState, RowsLike
 from dasksvm.data.coding import Coding
 from dasksvm.estimators._fitting import CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES, SharedSettings
 from dasksvm.estimators._online import OnlineClassifier
@@ -158,11 +159,11 @@ class LaSVC(OnlineClassifier):
         max_examples: int | None = None,
         max_support: int | None = None,
         max_time: float | None = None,
-        class_weight: Any = None,
+        class_weight: ClassWeights = None,
         decision_function_shape: str = "ovr",
         cache_size: float = 1000,
         dtype: str = "float32",
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         client: Any = None,
     ) -> None:
@@ -200,7 +201,7 @@ class LaSVC(OnlineClassifier):
             **shared,
         )
 
-    def _fit_path(self, X: Any, y: Any, Cs: Sequence[float]) -> tuple[list[KernelModel], int]:
+    def _fit_path(self, X: RowsLike, y: ColumnLike, Cs: Sequence[float]) -> tuple[list[KernelModel], int]:
         """Train for several values of C together, with the same kernel rows; the estimator is unfitted afterwards.
 
         Parameters

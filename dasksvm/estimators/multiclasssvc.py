@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.data.array_types import ClassWeights, RandomState
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples, Form
 from dasksvm.estimators._fitting import CONVERGED, SharedSettings
@@ -190,10 +191,10 @@ class MulticlassSVC(OnlineClassifier):
         max_examples: int | None = None,
         max_support: int | None = None,
         max_time: float | None = None,
-        class_weight: Any = None,
+        class_weight: ClassWeights = None,
         cache_size: float = 1000,
         dtype: str = "float32",
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         client: Any = None,
     ) -> None:

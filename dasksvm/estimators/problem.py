@@ -12,6 +12,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d, validate_data
 
+from dasksvm.data.array_types import ClassWeights, ColumnLike, RowsLike
 from dasksvm.data.chunked import is_dask, is_sparse
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.sources import DaskSource, DatasetSource, Labels, MemoryLabels, MemorySource, Source
@@ -36,7 +37,7 @@ class Problem:
     classes: NDArray[Any]
     counts: NDArray[np.int64]
 
-    def boxes(self, C: float, class_weight: Any) -> NDArray[np.float64]:
+    def boxes(self, C: float, class_weight: ClassWeights) -> NDArray[np.float64]:
         """Return the bound of the coefficients for each class: C times its weight."""
         if isinstance(class_weight, str) and class_weight == "balanced":
             return float(C) * np.asarray(
@@ -46,7 +47,13 @@ class Problem:
 
 
 def read_problem(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: NDArray[Any] | None = None, *, reset: bool
+    estimator: Any,
+    X: RowsLike,
+    y: ColumnLike | None,
+    sample_weight: ColumnLike | None,
+    classes: NDArray[Any] | None = None,
+    *,
+    reset: bool,
 ) -> Problem:
     """Validate rows, labels and weights.
 
@@ -83,7 +90,7 @@ def read_problem(
     return Problem(source, MemoryLabels(codes, weight), known, np.bincount(codes, minlength=len(known)))
 
 
-def open_if_path(X: Any) -> Any:
+def open_if_path(X: RowsLike) -> Any:
     """Open the data set if X is a path; return other input as it is."""
     return Dataset.open(X) if isinstance(X, (str, Path)) else X
 
@@ -128,7 +135,7 @@ def _check_width(estimator: Any, width: int, reset: bool) -> None:
         raise ValueError(f"X has {width} features, but {estimator.n_features_in_} were expected.")
 
 
-def _check_labels(estimator: Any, X: Any, y: Any) -> NDArray[Any]:
+def _check_labels(estimator: Any, X: RowsLike, y: Any) -> NDArray[Any]:
     """Validate labels that are given with X."""
     if y is None:
         name = type(estimator).__name__
@@ -166,7 +173,7 @@ def _check_weights(sample_weight: Any, count: int) -> NDArray[np.float64]:
     return weights
 
 
-def boxes_of(classes: NDArray[Any], C: float, class_weight: Mapping[Any, float] | None) -> NDArray[np.float64]:
+def boxes_of(classes: NDArray[Any], C: float, class_weight: ClassWeights) -> NDArray[np.float64]:
     """Return the bound of the coefficients for each class: C times its weight."""
     if class_weight is None:
         return np.full(len(classes), float(C))

@@ -3,6 +3,9 @@
 from functools import partial
 from typing import Any, Self
 
+from sklearn.svm import SVC
+
+from dasksvm.data.array_types import ClassWeights, ColumnLike, RandomState, RowsLike
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples
 from dasksvm.estimators._fitting import (
@@ -138,11 +141,11 @@ class SMOSVC(LearnedClassifier):
         working_set_size: int | None = None,
         max_iter: int = -1,
         max_time: float | None = None,
-        class_weight: Any = None,
+        class_weight: ClassWeights = None,
         decision_function_shape: str = "ovr",
         cache_size: float = 1000,
         dtype: str = "float32",
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         client: Any = None,
     ) -> None:
@@ -166,7 +169,13 @@ class SMOSVC(LearnedClassifier):
         self.verbose = verbose
         self.client = client
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, start: Any = None) -> Self:
+    def fit(
+        self,
+        X: RowsLike,
+        y: ColumnLike | None = None,
+        sample_weight: ColumnLike | None = None,
+        start: LearnedClassifier | SVC | None = None,
+    ) -> Self:
         """Train to the optimum, from scratch or from the coefficients of another model.
 
         Parameters

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dasksvm.data.array_types import ClassWeights, RandomState
 from dasksvm.data.coding import Coding
 from dasksvm.estimators._fitting import SharedSettings
 from dasksvm.estimators._online import OnlineClassifier
@@ -141,11 +142,11 @@ class TrackingSVC(OnlineClassifier):
         max_examples: int | None = None,
         max_support: int | None = None,
         max_time: float | None = None,
-        class_weight: Any = None,
+        class_weight: ClassWeights = None,
         decision_function_shape: str = "ovr",
         cache_size: float = 1000,
         dtype: str = "float32",
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         client: Any = None,
     ) -> None:

@@ -11,6 +11,8 @@ from zlib import crc32
 from sklearn.base import clone
 
 from dasksvm import config
+from dasksvm.data.array_types import ColumnLike, RowsLike
+from dasksvm.data.dataset import Dataset
 from dasksvm.data.paths import local
 from dasksvm.data.sources import DatasetSource, Examples
 from dasksvm.estimators._fitting import LearnedClassifier
@@ -46,7 +48,7 @@ class Run:
 
 
 def train(
-    data: Any,
+    data: Dataset | str | Path | tuple[RowsLike, ColumnLike],
     estimator: LearnedClassifier,
     client: Any = None,
     checkpoint: str | Path | None = None,

@@ -186,12 +186,12 @@ def read(path: str | Path, features: int | None = None) -> KernelModel:
     path = local(path)
     try:
         with path.open("rb") as file:
-            return _Reading(file).model(features)
+            return _ModelReader(file).model(features)
     except ValueError as error:
         raise ValueError(f"{path} is not a valid LIBSVM model: {error}") from error
 
 
-class _Reading:
+class _ModelReader:
     """A file being read. It may come from an untrusted source, so that no number in it is used before it is checked."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -241,7 +241,7 @@ class _Reading:
     def _whole(self, key: str, least: int, most: int = LARGEST, count: int | None = None) -> list[int]:
         try:
             numbers = [_integer(word) for word in self._words(key, count)]
-        except _NoNumber as error:
+        except _InvalidWord as error:
             raise self._bad(key, str(error)) from None
         if min(numbers) < least or max(numbers) > most:
             raise self._bad(key, f"a value is not in the range {least} to {most}")
@@ -250,7 +250,7 @@ class _Reading:
     def _real(self, key: str, count: int) -> list[float]:
         try:
             return [_finite(word) for word in self._words(key, count)]
-        except _NoNumber as error:
+        except _InvalidWord as error:
             raise self._bad(key, str(error)) from None
 
     def _kernel(self) -> Kernel:
@@ -275,16 +275,16 @@ class _Reading:
             try:
                 words = line.split()
                 if len(words) < rows or len(ends) > total:
-                    raise _NoNumber("this is not a line for a support vector")
+                    raise _InvalidWord("this is not a line for a support vector")
                 pairs = [word.split(b":") for word in words[rows:]]
                 if any(len(pair) != 2 for pair in pairs):
-                    raise _NoNumber("a value is not of the form feature:value")
+                    raise _InvalidWord("a value is not of the form feature:value")
                 weights.extend([_finite(word) for word in words[:rows]])
                 values.extend([_finite(value) for _, value in pairs])
                 own = [_integer(feature) for feature, _ in pairs]
                 if own and (own[0] < 1 or own[-1] > LARGEST or own != sorted(set(own))):
-                    raise _NoNumber(f"feature numbers are not increasing and in the range 1 to {LARGEST}")
-            except _NoNumber as error:
+                    raise _InvalidWord(f"feature numbers are not increasing and in the range 1 to {LARGEST}")
+            except _InvalidWord as error:
                 raise ValueError(f"line {self._number}: {error}") from None
             columns.extend(own)
             ends.append(len(values))
@@ -301,17 +301,17 @@ class _Reading:
         return coefficients, vectors.toarray() if dense else vectors
 
 
-class _NoNumber(ValueError):
+class _InvalidWord(ValueError):
     """A word of a line is invalid."""
 
 
 def _integer(word: bytes) -> int:
     if not word.lstrip(b"+-").isdigit() or len(word) > 20:
-        raise _NoNumber(f"{word[:40].decode('ascii', 'replace')!r} is not an integer")
+        raise _InvalidWord(f"{word[:40].decode('ascii', 'replace')!r} is not an integer")
     try:
         return int(word)
     except ValueError:
-        raise _NoNumber(f"{word.decode('ascii', 'replace')!r} is not an integer") from None
+        raise _InvalidWord(f"{word.decode('ascii', 'replace')!r} is not an integer") from None
 
 
 def _finite(word: bytes) -> float:
@@ -320,7 +320,7 @@ def _finite(word: bytes) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise _NoNumber(f"{word[:40].decode('ascii', 'replace')!r} is not a finite number")
+        raise _InvalidWord(f"{word[:40].decode('ascii', 'replace')!r} is not a finite number")
     return value
 
 

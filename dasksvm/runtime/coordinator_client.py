@@ -1,4 +1,4 @@
-"""How a driver calls the proxy of its run, and notices that it is lost."""
+"""How a driver calls the coordinator of its run, and notices that it is lost."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,20 +15,20 @@ from dasksvm import config
 from dasksvm.runtime.cluster import LOG_AFTER, workers_of
 from dasksvm.runtime.run_hooks import current_hooks
 
-# A proxy that is alive answers `status` within this many seconds, whatever it computes.
+# A coordinator that is alive answers `status` within this many seconds, whatever it computes.
 SIGN_OF_LIFE = 10.0
-# Seconds between checks whether the proxy is lost, while the driver waits for it.
+# Seconds between checks whether the coordinator is lost, while the driver waits for it.
 CHECK_INTERVAL = 1.0
 # What a call to an actor raises when its worker is gone. Errors of the run itself are sent in a report.
 LOST = (OSError, RuntimeError, TimeoutError, CancelledError, FutureCancelledError)
 
 
 class CoordinatorLost(RuntimeError):
-    """The worker of the proxy is gone, or gives no sign of life."""
+    """The worker of the coordinator is gone, or gives no sign of life."""
 
 
 class CoordinatorSilent(CoordinatorLost):
-    """The proxy gives no sign of life, although its worker may be alive."""
+    """The coordinator gives no sign of life, although its worker may be alive."""
 
     def __init__(self, address: str, started: bool) -> None:
         super().__init__(
@@ -38,7 +38,7 @@ class CoordinatorSilent(CoordinatorLost):
 
 
 class ProxyFuture:
-    """The proxy of a proxy that is being started. A proxy uses the client that is current when it is unpickled."""
+    """The proxy of a coordinator that is being started. A proxy uses the client that is current when it is unpickled."""
 
     # The current client is also stored in Dask's configuration, which is global to the process.
     _one_at_a_time = Lock()

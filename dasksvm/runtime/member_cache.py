@@ -21,7 +21,7 @@ from dasksvm.data.chunked import ChunkedRows
 from dasksvm.data.sources import Examples
 from dasksvm.runtime.protocol import CoordinatorAddress, RunDescription, TaskPlans, WorkerPlan
 from dasksvm.solver.kernels.features import Features, FeatureStore
-from dasksvm.solver.messages import ScorePlan
+from dasksvm.solver.messages import ScorePlan, View
 
 PULL_TIMEOUT = 30.0
 # Seconds between checks whether a waiting task is still needed.
@@ -66,7 +66,7 @@ class MemberCache:
                 del self._stores[generation]
         return answer.plans, plans
 
-    def _complete(self, plan: WorkerPlan) -> Any:
+    def _complete(self, plan: WorkerPlan) -> View:
         if not plan.slots:
             return plan.view
         members: Features = self._stores[plan.view.generation].view().part(0, plan.slots)

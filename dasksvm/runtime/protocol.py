@@ -1,7 +1,6 @@
 """The messages between driver, coordinator and workers, in addition to the messages of the learner."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Form, Labels, Source
@@ -204,7 +203,7 @@ class Report:
     entries: list[Progress] = field(default_factory=list)
     done: bool = False
     waiting: bool = False
-    error: Any = None
+    error: Exception | None = None
     warning: str | None = None
     timings: Timings = field(default_factory=Timings)
     finished: Finished | None = None

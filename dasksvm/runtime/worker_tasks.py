@@ -39,7 +39,7 @@ def score_batches(coordinator: CoordinatorAddress, sequences: tuple[int, ...], b
         read = perf_counter()
         with one_thread():
             kernel = cache.description.kernel
-            batches.append(execute(plan, kernel, features, targets, cache.workspaces.mine()))
+            batches.append(execute(plan, kernel, features, targets, cache.workspaces.of_this_thread()))
         reading += read - before
         tiling += perf_counter() - read
     return Scored(get_worker().address, batches, pulling, reading, tiling)

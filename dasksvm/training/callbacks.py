@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
+from dasksvm.data.array_types import ColumnLike, RowsLike
 from dasksvm.data.chunked import is_dask
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.feature_names import column_order, names_of_frame
@@ -89,26 +90,28 @@ class HeldOut:
     (True, True)
     """
 
-    def __init__(self, X: Any, y: Any = None, *, every: int = 1000, patience: int | None = None) -> None:
+    def __init__(
+        self, X: RowsLike, y: ColumnLike | None = None, *, every: int = 1000, patience: int | None = None
+    ) -> None:
         if every < 1 or (patience is not None and patience < 1):
             raise ValueError("every and patience must be at least 1.")
-        X = Dataset.open(X) if isinstance(X, (str, Path)) else X
-        if isinstance(X, Dataset) == (y is not None):
+        rows: Any = Dataset.open(X) if isinstance(X, (str, Path)) else X
+        if isinstance(rows, Dataset) == (y is not None):
             raise ValueError(
                 "y is required if X is an array, and must be None if X is a data set, which has its own labels."
             )
-        if isinstance(X, Dataset):
-            self.labels, self.y = X.needs_labels().classes, X.as_dask()[1]
+        if isinstance(rows, Dataset):
+            self.labels, self.y = rows.needs_labels().classes, rows.as_dask()[1]
         else:
-            self._names = names_of_frame(X) if hasattr(X, "columns") else None
-            X, self.y = check_array(X, accept_sparse="csr", dtype="numeric"), column_or_1d(y)
+            self._names = names_of_frame(rows) if hasattr(rows, "columns") else None
+            rows, self.y = check_array(rows, accept_sparse="csr", dtype="numeric"), column_or_1d(y)
             self.labels = np.unique(self.y)
-            check_consistent_length(X, self.y)
+            check_consistent_length(rows, self.y)
         self.every = every
         self.patience = patience
         self.entries: list[Entry] = []
         self.best: KernelModel | None = None
-        self.X: Any = X
+        self.X: Any = rows
         # The rows that `evaluate` predicts, with their columns in the order of the training data.
         self._matched = self.X
 

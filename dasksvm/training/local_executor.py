@@ -177,14 +177,14 @@ class LocalExecutor:
         targets = self.source.targets(plan.rows)
         features = self.source.features(plan.rows)
         read = time.perf_counter()
-        batch = execute(plan, self.learner.settings.kernel, features, targets, self._workspaces.mine())
+        batch = execute(plan, self.learner.settings.kernel, features, targets, self._workspaces.of_this_thread())
         with self._lock:
             self.timings.reading += read - start
             self.timings.tiling += time.perf_counter() - read
         return batch
 
     def _member_rows(self, pool: ThreadPoolExecutor, plan: RowsPlan) -> Result:
-        return member_rows(plan, self.learner.settings.kernel, self._workspaces.mine(), pool.map)
+        return member_rows(plan, self.learner.settings.kernel, self._workspaces.of_this_thread(), pool.map)
 
 
 def run_with_helper(

@@ -117,7 +117,7 @@ def _write_group(store: Any, folder: Path | None, reader: Reader, how: Writing, 
         if first is None:
             raise ValueError(f"{reader.origin}: there are no rows.")
         group = GroupWriter(store, first, how.chunk_rows, how.labelled, how.shuffle)
-        group.write(chain([first], _watched(blocks, watch, intake.rows) if how.shuffle else blocks))
+        group.write(chain([first], _counted(blocks, watch, intake.rows) if how.shuffle else blocks))
     statistics, names = intake.statistics, reader.names
     if group.width == 0:
         raise ValueError(f"{reader.origin}: there are no features.")
@@ -148,7 +148,7 @@ def _write_group(store: Any, folder: Path | None, reader: Reader, how: Writing, 
     )
 
 
-def _watched(blocks: Iterator[Block], watch: Watch, rows: int) -> Iterator[Block]:
+def _counted(blocks: Iterator[Block], watch: Watch, rows: int) -> Iterator[Block]:
     written = 0
     for block in blocks:
         yield block

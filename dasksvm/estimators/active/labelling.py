@@ -79,7 +79,7 @@ class Answers:
             table.writerow([row, label])
 
 
-def ask(learner: ActiveLearner, data: Dataset, answers: Answers) -> None:
+def ask_for_labels(learner: ActiveLearner, data: Dataset, answers: Answers) -> None:
     """Teach the answers so far, then ask for labels until the person quits or the pool is empty.
 
     Parameters

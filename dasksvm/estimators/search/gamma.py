@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sklearn.metrics.pairwise import manhattan_distances
 from sklearn.utils import check_random_state
 
+from dasksvm.data.array_types import ColumnLike, RandomState, RowsLike
 from dasksvm.data.chunked import is_sparse
 from dasksvm.data.sources import Form
 from dasksvm.estimators.lasvc import LaSVC
@@ -23,7 +24,12 @@ OTHERS = 10
 
 
 def jaakkola_gamma(
-    X: Any, y: Any = None, *, sample: int = 2000, kernel: str = "rbf", random_state: Any = None
+    X: RowsLike,
+    y: ColumnLike | None = None,
+    *,
+    sample: int = 2000,
+    kernel: str = "rbf",
+    random_state: RandomState = None,
 ) -> float:
     """Estimate γ of a kernel by Jaakkola's heuristic (paper 5, section 4.3.2).
 
