@@ -184,9 +184,3 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The feature names of the training rows, or None if they had no names."""
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else names.tolist()
-
-    def _clear_fitted(self) -> None:
-        """Remove all fitted attributes, and the state from which `partial_fit` continues."""
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
-            delattr(self, name)
-        vars(self).pop("_running", None)

@@ -164,6 +164,12 @@ class LearnedClassifier(KernelClassifier):
         self._store_state(learner, examples)
         return timings, learner.ended_early()
 
+    def _clear_fitted(self) -> None:
+        """Remove all fitted attributes, and the state from which `partial_fit` continues."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
+            delattr(self, name)
+        vars(self).pop("_running", None)
+
     def _store_state(self, learner: Learner, examples: Examples) -> None:
         """Keep the state from which `partial_fit` continues; by default none."""
 
