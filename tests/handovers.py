@@ -35,8 +35,8 @@ from dasksvm.runtime import local_cluster
 from tests.clusters import noisy
 
 PACKAGE = str(Path(__file__).parent.parent / "dasksvm")
-# Whose control it is, by the beginning of the name of a thread; other threads are event loops and the pools of libraries.
-ROLES = {"driver": ("MainThread",), "coordinator": ("Dask-Actor", "dasksvm-helper"), "worker": ("Dask-Default",)}
+# Whose control it is, by the beginning of the name of a thread (workers of a local cluster are named); others are event loops.
+ROLES = {"driver": ("MainThread",), "coordinator": ("coordinator-", "dasksvm-helper"), "worker": ("0-",)}
 OTHER = "event loop"
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -73,7 +73,8 @@ class Recorder:
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(PACKAGE) or code.co_name == "<module>":
             return
-        caller = frame.f_back
+        # The frame of a compiled function does not know its caller, which is the one below this function.
+        caller = frame.f_back or sys._getframe(1)
         while caller is not None and not caller.f_code.co_filename.startswith(PACKAGE):
             caller = caller.f_back
         if caller is not None:

@@ -168,7 +168,7 @@ class LearnedClassifier(KernelClassifier):
         """Remove all fitted attributes, and the state from which `partial_fit` continues."""
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
             delattr(self, name)
-        vars(self).pop("_running", None)
+        self.__dict__.pop("_running", None)
 
     def _store_state(self, learner: Learner, examples: Examples) -> None:
         """Keep the state from which `partial_fit` continues; by default none."""

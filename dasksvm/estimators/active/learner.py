@@ -178,11 +178,13 @@ class ActiveLearner:
         return found
 
     def _view(self) -> View:
-        return self._learner.expansion.view(0, None, np.full(1, np.inf), 0.0)
+        view: View = self._learner.expansion.view(0, None, np.full(1, np.inf), 0.0)
+        return view
 
     @property
     def _kernel(self) -> Kernel:
-        return self._learner.settings.kernel
+        kernel: Kernel = self._learner.settings.kernel
+        return kernel
 
     # Learning
 
