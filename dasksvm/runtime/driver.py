@@ -172,7 +172,6 @@ def _attempt(
     hooks = current_hooks.get()
     future, address = start_coordinator(client, name, learner, examples, copies=bool(reporter.every), avoid=avoid)
     coordinator = CoordinatorClient(client, future, address)
-    tile_workers = TileWorkers(client, name, address)
     try:
         coordinator.connect()
         begun: StartReport = coordinator.call("begin", learner, examples, reporter.every, checkpoint)
@@ -181,6 +180,7 @@ def _attempt(
         for text in begun.warnings:
             hooks.warn(text)
         reporter.begin(begun)
+        tile_workers = TileWorkers(client, name, address)
         write_snapshot = False
         for number in count():
             hooks.raise_if_cancelled(begun=True)
