@@ -40,7 +40,7 @@ def _mean(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {key: float(np.mean([row[key] for row in rows])) for key in keys}
 
 
-def told(out: Path, name: str, noise: float, C: float) -> None:
+def print_curves(out: Path, name: str, noise: float, C: float) -> None:
     """Compare each criterion's mean curve with the exact SVM and the epoch in random order."""
     rows = read(out, pipeline="curves", task=name, noise=noise, C=C)
     exact, epoch = (_mean([row for row in rows if row["solver"] == solver]) for solver in ("sklearnex", "epoch"))

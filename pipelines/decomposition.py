@@ -2,7 +2,7 @@
 
 `python -m pipelines.decomposition table --task letter-A`, `... table --task mnist-04 --rows 5000 --no-shrinking`,
 `... cache --task letter-A`, `... rows --task satimage-damp`, `... grid --task adult --rows 1000`, `... blocks --task adult`,
-then `... told` and `... plot`. Of the paper's tasks only MNIST is among the data. All fits share one process, because steps and
+then `... report` and `... plot`. Of the paper's tasks only MNIST is among the data. All fits share one process, because steps and
 kernel rows are compared; use the seconds only for ratios.
 """
 
@@ -21,6 +21,7 @@ from sklearn.svm import SVC
 
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples
+from dasksvm.estimators._fitting import SharedSettings
 from dasksvm.estimators.smosvc import SMOSVC
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.decomposition.batch_learner import BatchLearner
@@ -93,14 +94,14 @@ class Studied(SMOSVC):
 
     searched = 2
 
-    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
-        settings = super()._settings(width, variance, epochs, coding)
+    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
+        settings = super()._settings(shared, width, coding)
         if not isinstance(settings, PairSettings):
             return settings
         return replace(settings, rules=settings.rules._replace(rows=self.searched))
 
-    def _keep(self, learner: Learner, examples: Examples) -> None:
-        super()._keep(learner, examples)
+    def _store_state(self, learner: Learner, examples: Examples) -> None:
+        super()._store_state(learner, examples)
         assert isinstance(learner, BatchLearner)
         self.converged_, self.stuck_ = bool(learner.converged), bool(learner.stuck)
         self.missed_ = sum(now.computed for now in learner.finishing) if isinstance(learner, PairLearner) else None
@@ -319,7 +320,7 @@ def blocks(
 
 @main.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/decomposition.jsonl"), show_default=True)
-def told(out: Path) -> None:
+def report(out: Path) -> None:
     """Print the medians of all rows of a file next to the values of the paper."""
     told_rows(read(out))
 

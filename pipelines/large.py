@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from dasksvm import SMOSVC, Dataset, LaSVC, train
-from dasksvm.model.prediction import judge
+from dasksvm.model.prediction import compare_with_labels
 from dasksvm.runtime import local_cluster, workers_of
 from pipelines.cluster import peak
 from pipelines.memory import Sampler
@@ -104,7 +104,7 @@ def forest(
         shared = parameters | {"cache_size": cache_size, "random_state": 0}
         estimator = LaSVC(**shared) if tol is None else SMOSVC(**shared, tol=tol)
         run, row = fit(examples, estimator, workers, threads)
-        table = judge(run.model, test).confusion
+        table = compare_with_labels(run.model, test).confusion
         row |= {"error_percent": 100 * float(1 - table.trace() / table.sum()), "rows": count, "task": "forest"}
         row |= {"workers": workers, "threads": threads, "cache_size": cache_size, "tol": tol, "seed": 0}
         write(out, row | environment())

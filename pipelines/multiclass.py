@@ -1,7 +1,7 @@
 """Multi-class tables and curves: tables 4.3, 4.4, 5.2 and 5.3 of paper 5, and one-vs-rest next to one-vs-one.
 
 `python -m pipelines.multiclass table --task letter --machine llw`, `... curves --task letter --machine cs --cache-share 0.2`,
-`... rest --task mnist`, then `... told` and `... plot`. Each run has its own process.
+`... rest --task mnist`, then `... report` and `... plot`. Each run has its own process.
 """
 
 import json
@@ -231,7 +231,7 @@ def _line(row: dict[str, Any]) -> str:
 
 @main.command()
 @out_option
-def told(out: Path) -> None:
+def report(out: Path) -> None:
     """Print the rows of the tables next to the values of the paper."""
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     for row in rows:

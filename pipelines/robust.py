@@ -1,7 +1,7 @@
 """Gap-driven and robust solvers next to LASVM and the exact SVM: tables 1, 3, 4 and figures 1, 2, 4 to 8 of paper 2.
 
 `python -m pipelines.robust table --task adult`, `... curves --task adult`, `... ramps --task adult`, `... analysis`, then
-`... told` and `... plot`. Tasks are adult, banana, mnist8, reuters, and mnist8-noisy with a tenth of the training labels wrong.
+`... report` and `... plot`. Tasks are adult, banana, mnist8, reuters, and mnist8-noisy with a tenth of the training labels wrong.
 """
 
 import json
@@ -36,7 +36,7 @@ PARAMETERS = {
     "mnist8": {"C": 100.0, "gamma": 0.001},
     "reuters": {"C": 1.0, "gamma": 0.5},
 }
-LOOKS = 40
+POINTS = 40
 WARM = 1500
 task_option = click.option("--task", "name", default="adult", show_default=True)
 runs_option = click.option(
@@ -136,10 +136,10 @@ def fit(name: str, of: str, seed: int, ramp: float, watch: bool, cache_size: flo
     model = solver(of, task, seed, cache_size, **options)
     row: dict[str, Any] = {"pipeline": "robust", "task": name, "solver": of, "seed": seed, "ramp": ramp, "watch": watch}
     if watch:
-        looks = Looks(task)
-        run, cost = timed(partial(train, (task.X, task.y), model, callbacks=[looks]))
+        curve = CurvePoints(task)
+        run, cost = timed(partial(train, (task.X, task.y), model, callbacks=[curve]))
         model, step = run.estimator, max(len(run.history) // 400, 1)
-        row["curve"] = looks.points
+        row["curve"] = curve.points
         row["steps"] = [point(entry) for entry in run.history[::step] if entry["phase"] != "intermediate"]
     else:
         _, cost = timed(partial(model.fit, task.X, task.y))
@@ -159,14 +159,14 @@ def point(entry: dict[str, Any]) -> dict[str, Any]:
     return {key: entry[key] for key in kept if key in entry}
 
 
-class Looks(HeldOut):
+class CurvePoints(HeldOut):
     """Break-even points and errors of finished copies on the test set."""
 
     def __init__(self, task: Task) -> None:
-        super().__init__(task.X_test, task.y_test, every=max(task.X.shape[0] // LOOKS, 1))
+        super().__init__(task.X_test, task.y_test, every=max(task.X.shape[0] // POINTS, 1))
         self.points: list[dict[str, Any]] = []
 
-    def look(self, model: KernelModel, entry: dict[str, Any]) -> bool:
+    def evaluate(self, model: KernelModel, entry: dict[str, Any]) -> bool:
         """Measure a model."""
         values = model.decision_function(self.X)[:, 0]
         self.points.append(point(entry) | figures(self.y > 0, values) | {"support_vectors": len(model.coefficients[0])})
@@ -183,7 +183,7 @@ def curves(name: str, solvers: str, cache_size: float, data: Path, out: Path) ->
     """Record gap, break-even point, error, support vectors and kernel values over one pass (figures 1, 2, 4, 6 and 7)."""
     for each in solvers.split(","):
         row = _alone("fit", out, "--task", name, "--solver", each, "--watch", *_where(cache_size, data))
-        click.echo(f"{name} {each}: {len(row['curve'])} looks, {row['accuracy']:.2f} %")
+        click.echo(f"{name} {each}: {len(row['curve'])} points, {row['accuracy']:.2f} %")
 
 
 @main.command()
@@ -219,7 +219,7 @@ def analysis(name: str, solvers: str, data: Path, out: Path) -> None:
 
 @main.command()
 @out_option
-def told(out: Path) -> None:
+def report(out: Path) -> None:
     """Print the means of the tables next to the values of the paper."""
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     rows = [row for row in rows if row["pipeline"] == "robust" and not row["watch"] and row["ramp"] == -1.0]

@@ -27,7 +27,7 @@ from dasksvm.runtime import local_cluster
 from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.tiles import margins
 from pipelines.compare import make
-from pipelines.curves import KEPT, told
+from pipelines.curves import KEPT, print_curves
 from pipelines.rows import environment, timed, write
 from pipelines.tasks import Task, load, noisy, split
 
@@ -96,7 +96,7 @@ def curves(
             write(out, about | {"solver": criterion, "curve": curve})
             best = min(curve, key=lambda entry: entry["error"])
             click.echo(f"seed {seed} {criterion}: {_told(curve[-1])}; best {_told(best)}")
-    told(out, name, noise, whole.parameters["C"])
+    print_curves(out, name, noise, whole.parameters["C"])
 
 
 def _fitted(model: Any, task: Task) -> dict[str, Any]:

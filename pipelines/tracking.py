@@ -2,7 +2,7 @@
 
 `python -m pipelines.tracking gaps --task adult`, `... gaps --task adult --algorithms one --teacher active --steps 10,100`,
 `... errors --task mnist8 --teachers random`, `... errors --task mnist8 --algorithms one --teachers active --examples 5000`,
-then `... told` and `... plot`. Each run has its own process.
+then `... report` and `... plot`. Each run has its own process.
 """
 
 import json
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import curve_fit
 
 from dasksvm import HeldOut, TrackingSVC, config, train
+from dasksvm.estimators.problem import read_problem
 from dasksvm.solver.engine.preview import Finished
 from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.messages import Progress
@@ -217,7 +218,7 @@ def _followed(model: TrackingSVC, task: Task, every: int) -> tuple[list[dict[str
 
 def _batch_errors(model: TrackingSVC, task: Task) -> list[dict[str, Any]]:
     """Train by batch ascent, and evaluate the error during it, which callbacks cannot do."""
-    problem = model._problem(task.X, task.y, None, reset=True)
+    problem = read_problem(model, task.X, task.y, None, reset=True)
     learner, examples, seed = model._prepare(problem, model._coding(problem), 1)
     assert isinstance(learner, AscentLearner)
     learner.feed(RandomOrder(examples.source.chunks, seed), np.zeros(0, np.int64))
@@ -284,7 +285,7 @@ def inverse_power(rows: Iterable[dict[str, Any]]) -> float:
 
 @main.command()
 @out_option
-def told(out: Path) -> None:
+def report(out: Path) -> None:
     """Print the means over the runs, the trends of the gaps, and how the gaps decrease with K."""
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}

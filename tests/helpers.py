@@ -7,15 +7,21 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dasksvm.solver.decomposition.rules import BlockRules, BlockSettings, DecompositionSettings, PairRules, PairSettings
+from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.selection import RandomOrder, Selection
 from dasksvm.solver.kernels.features import DenseFeatures, SparseFeatures
 from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.lasvm.learner import LasvmSettings, TwoClassLearner
 from dasksvm.solver.messages import Targets
 from dasksvm.solver.state.expansion import SEEDS
 from dasksvm.training.local_executor import LocalExecutor
 
+# Kernels that are positive definite with the parameters that tests give them.
+DEFINITE_KERNELS = [name for name in KERNELS if name != "sigmoid"]
+# Criteria that choose among candidates.
+CHOOSING_CRITERIA = [name for name, criterion in CRITERIA.items() if criterion.measure is not None]
 IN_RANDOM_ORDER = Selection()
 # What settings of all solvers have, where a test says nothing else.
 COMMON: dict[str, Any] = {

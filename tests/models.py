@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 from dasksvm import KernelModel
 from dasksvm.data.statistics import Scaling
 from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.registry import KERNELS
 
+# Kernels that the formats of LIBSVM and scikit-learn have.
+SHARED = [name for name, formula in KERNELS.items() if formula.libsvm and formula.sklearn]
 TYPES = (np.float32, np.float64, np.uint8)
 
 
@@ -32,7 +35,7 @@ def some_model(
         value = bool(rng.random() < 0.5)
         return value if said is None else said
 
-    name = ("linear", "poly", "rbf", "sigmoid")[rng.integers(4)]
+    name = SHARED[rng.integers(len(SHARED))]
     kernel = Kernel(name, float(rng.uniform(0.05, 0.5)), float(rng.normal()), int(rng.integers(1, 4)))
     count, width = int(rng.integers(2, 30)), int(rng.integers(2, 9))
     rows = rng.normal(size=(count + 40, width)) * (rng.random((count + 40, width)) < 0.7)

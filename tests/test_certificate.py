@@ -220,7 +220,7 @@ def test_the_model_is_one_key_of_the_graph(truncated, monkeypatch):
     for form, chunks in (("Dask array", 6), ("Dataset", 8)):
         model.certificate(*forms[form])
         keys = [str(key) for key in dict(graphs.pop().__dask_graph__())]
-        assert sum("Question" in key for key in keys) == 1
+        assert sum("RowEvaluator" in key for key in keys) == 1
         assert sum("certify" in key for key in keys) == chunks
 
 
@@ -279,14 +279,14 @@ def test_blocks_of_wide_rows_are_small(monkeypatch):
     whole = model.certificate(X, y)
     monkeypatch.setattr(certificate, "BLOCK_BYTES", 8 * 5 * 7)
     asked, names = [], set()
-    ask = certificate.Question.ask
+    ask = certificate.RowEvaluator.evaluate
 
     def note(self, X, *rest):
         asked.append(X.shape[0])
         names.add(threading.current_thread().name.rsplit("_", 1)[0])
         return ask(self, X, *rest)
 
-    monkeypatch.setattr(certificate.Question, "ask", note)
+    monkeypatch.setattr(certificate.RowEvaluator, "evaluate", note)
     found = model.certificate(X, y)
     assert max(asked) == 7
     assert names == {"dasksvm-certificate"}

@@ -320,7 +320,7 @@ def test_a_model_that_cannot_be_written_is_told_before_the_training(data):
 
 
 def test_terminated_while_the_coordinator_does_not_answer(data, tmp_path, monkeypatch):
-    monkeypatch.setattr("dasksvm.cli.train.PATIENCE", 0.2)
+    monkeypatch.setattr("dasksvm.cli.train.SNAPSHOT_TIMEOUT", 0.2)
     go_on = threading.Event()
 
     def stuck(self, turn):

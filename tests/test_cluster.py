@@ -18,9 +18,9 @@ from sklearn.base import clone
 from dasksvm import Dataset, HeldOut, train
 from dasksvm.data import stored
 from dasksvm.runtime import CoordinatorLost, coordinator, local_cluster, workers_of
+from dasksvm.runtime.client import use_client
 from dasksvm.runtime.cluster import ask_scheduler
 from dasksvm.runtime.coordinator import Coordinator
-from dasksvm.runtime.driver import connected
 from dasksvm.solver.lasvm import steps
 from dasksvm.training.snapshots import Snapshots
 from tests.clusters import cluster, compute_workers, digest, history, left_over, noisy, quick, solver, wait_for
@@ -272,7 +272,7 @@ def test_a_scheduler_that_is_not_reached_leaves_no_client(address):
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
         pytest.raises(ConnectionError, match="could not reach"),
-        connected(address),
+        use_client(address),
     ):
         pass
     assert alive() == before
@@ -326,7 +326,7 @@ def test_coordinator_that_is_lost_begins_again(data, alone, monkeypatch, caplog)
     calls = []
 
     def failing(self, turn):
-        calls.append(self.post.run)
+        calls.append(self.address.run)
         report = advance(self, replace(turn, seconds=0.05))
         if len(calls) == 2:
             raise OSError("gone")
@@ -474,7 +474,7 @@ def test_batches_share_tasks_and_the_time_is_accounted_for(data):
     assert alone.tasks == alone.received == 0
     assert min(alone.taking, alone.reading, alone.tiling) > 0
     assert alone.waiting + alone.taking <= alone.seconds
-    assert "% of the time for batches" in alone.told()
+    assert "% of the time for batches" in alone.summary()
 
 
 def test_large_batches_stay_where_they_are_until_they_are_near(data, alone, monkeypatch):

@@ -95,7 +95,7 @@ def test_submitted_client_killed_attached_from_another_process_fetched(client, d
 def test_driver_worker_killed(client, data, expected, tmp_path, monkeypatch, kept, where):
     """Beside the coordinator, which is lost too, or alone."""
     if where == "compute":
-        monkeypatch.setattr("dasksvm.runtime.jobs.job.offering", lambda *_: compute_workers(client)[:1])
+        monkeypatch.setattr("dasksvm.runtime.jobs.job.workers_with", lambda *_: compute_workers(client)[:1])
     job = dasksvm.submit(data, solver(), client=client, **({"checkpoint": tmp_path, "every": 0.2} if kept else {}))
     beyond(job, 2000)
     (victim,) = started(client, job)

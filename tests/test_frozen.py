@@ -89,7 +89,7 @@ def test_a_scheduler_that_does_not_answer_is_told_of_and_given_up(caplog):
 
 
 def test_a_scheduler_that_answers_late_is_waited_for(caplog, monkeypatch):
-    monkeypatch.setattr("dasksvm.runtime.cluster.TELL_AFTER", 0.1)
+    monkeypatch.setattr("dasksvm.runtime.cluster.LOG_AFTER", 0.1)
     with cluster(1) as client, Hung(client, "identity") as hung:
         told = threading.Thread(target=lambda: (wait_for(lambda: "waiting for" in caplog.text), hung.go_on.set()))
         told.start()
@@ -199,7 +199,7 @@ def test_frozen_scheduler_ends_the_run_which_is_resumed(start, frozen, data, tmp
 
 @pytest.mark.cluster
 def test_scheduler_thawed_in_time(start, frozen, data, alone, caplog, monkeypatch):
-    monkeypatch.setattr("dasksvm.runtime.cluster.TELL_AFTER", 1.0)
+    monkeypatch.setattr("dasksvm.runtime.cluster.LOG_AFTER", 1.0)
     first = start()
 
     def thaw_when_told():
@@ -219,7 +219,7 @@ def test_scheduler_thawed_in_time(start, frozen, data, alone, caplog, monkeypatc
 @pytest.mark.cluster
 def test_all_compute_workers_frozen(client, frozen, data, tmp_path, alone, caplog, monkeypatch):
     """They end the run with an error that says how to resume it; thawed in time, they do not."""
-    monkeypatch.setattr(worker_health, "TELL_AFTER", 2.0)
+    monkeypatch.setattr(worker_health, "LOG_AFTER", 2.0)
     pids = client.run(os.getpid, workers=compute_workers(client)).values()
     kept = tmp_path / "kept"
     freeze = freezing(lambda progress: progress.seen > 3000 and snapshots_in(kept), lambda: frozen(*pids))
@@ -260,7 +260,7 @@ def test_a_local_cluster_whose_workers_are_frozen_is_closed(data, frozen):
 
 @pytest.mark.cluster
 def test_frozen_coordinator_is_told_of(client, data, alone, caplog, monkeypatch):
-    monkeypatch.setattr("dasksvm.runtime.coordinator_client.TELL_AFTER", 1.0)
+    monkeypatch.setattr("dasksvm.runtime.coordinator_client.LOG_AFTER", 1.0)
     monkeypatch.setattr("dasksvm.runtime.coordinator_client.SIGN_OF_LIFE", 1.0)
     monkeypatch.setattr(driver, "RESTART_TIMEOUT", 4.0)
     (address,) = set(workers_of(client)) - set(compute_workers(client))

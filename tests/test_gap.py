@@ -12,7 +12,7 @@ from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.unbiased import gap_steps
 from dasksvm.solver.unbiased.gap_steps import GapRules
 from dasksvm.solver.unbiased.learner import GapLearner, GapSettings
-from tests.helpers import Rows, blobs, coefficients, kernel_matrix, run
+from tests.helpers import CHOOSING_CRITERIA, DEFINITE_KERNELS, Rows, blobs, coefficients, kernel_matrix, run
 
 pytestmark = pytest.mark.slow
 NEVER = 1 << 60
@@ -184,7 +184,7 @@ def test_nc_without_a_ramp_equals_g():
     np.testing.assert_array_equal(coefficients(plain, 400), coefficients(flat, 400))
 
 
-@pytest.mark.parametrize("name", ["linear", "rbf", "poly"])
+@pytest.mark.parametrize("name", DEFINITE_KERNELS)
 def test_full_with_a_small_threshold_is_the_exact_svm_without_bias(name):
     X, y = blobs(80, seed=3)
     bound = np.random.default_rng(1).uniform(0.5, 3.0, 80)
@@ -246,7 +246,7 @@ def test_a_run_continues_from_a_snapshot_bitwise():
     np.testing.assert_array_equal(coefficients(second, 500), coefficients(whole, 500))
 
 
-@pytest.mark.parametrize("criterion", ["gradient", "active", "autoactive"])
+@pytest.mark.parametrize("criterion", CHOOSING_CRITERIA)
 def test_examples_can_be_chosen(criterion):
     X, y = blobs(1500, shift=0.5)
     rows = Rows(X, y, np.full(1500, 2.0))

@@ -10,7 +10,7 @@ from distributed import Client, Future, Variable
 
 import dasksvm
 from dasksvm import LaSVC, train
-from dasksvm.cli.output import tell_job
+from dasksvm.cli.output import print_job
 from dasksvm.runtime import JobCancelled, JobLost, UnknownJob, placement, workers_of
 from dasksvm.runtime.coordinator import Coordinator
 from dasksvm.training.snapshots import AnotherRun
@@ -124,7 +124,7 @@ def test_warnings_of_a_job_are_told_where_one_asks(client, data, expected, monke
     ] == status.warnings
     assert len(status.warnings) == 1
     assert "gone for a test" in capsys.readouterr().err
-    tell_job(status)
+    print_job(status)
     assert "gone for a test" in capsys.readouterr().out
     assert same(job.fetch(), expected)
     job.cancel()

@@ -14,7 +14,7 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dasksvm import LaSVC
-from tests.helpers import blobs
+from tests.helpers import DEFINITE_KERNELS, blobs
 
 EXPECTED = {
     f"check_sample_weight_equivalence_on_{kind}_data": "one pass is not the optimum; scikit-learn excuses its SVC and SGD"
@@ -75,7 +75,7 @@ def test_one_epoch_predicts_like_svc(data):
     assert np.mean(model.predict(X) != peer.predict(X)) < 0.03
 
 
-@pytest.mark.parametrize("kernel", ["linear", "poly", "rbf"])
+@pytest.mark.parametrize("kernel", DEFINITE_KERNELS)
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csr_array])
 def test_csr_equals_dense(kernel, kind):
     rng = np.random.default_rng(0)

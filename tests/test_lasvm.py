@@ -6,12 +6,12 @@ from sklearn.svm import SVC
 
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.state.direction_search import best_gain_down, best_gain_up
-from tests.helpers import Rows, blobs, coefficients, exact_dual, kernel_matrix, learner_for, run
+from tests.helpers import DEFINITE_KERNELS, Rows, blobs, coefficients, exact_dual, kernel_matrix, learner_for, run
 
 TAU = 1e-3
 
 
-@pytest.mark.parametrize("name", ["linear", "rbf", "poly"])
+@pytest.mark.parametrize("name", DEFINITE_KERNELS)
 @pytest.mark.parametrize("second_order", [False, True])
 def test_every_state_satisfies_the_invariants(name, second_order):
     X, y = blobs(400)
@@ -31,7 +31,7 @@ def test_every_state_satisfies_the_invariants(name, second_order):
     assert learner.progress().delta[0] <= TAU
 
 
-@pytest.mark.parametrize("name", ["linear", "rbf", "poly"])
+@pytest.mark.parametrize("name", DEFINITE_KERNELS)
 def test_converged_reaches_the_optimum_of_a_general_optimiser(name):
     X, y = blobs(60, seed=3)
     bound = np.random.default_rng(1).uniform(0.5, 3.0, 60)

@@ -21,6 +21,7 @@ from dasksvm import KernelModel, LaSVC
 from dasksvm.data.statistics import Scaling
 from dasksvm.model.libsvm import without_scaling
 from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.registry import KERNELS
 from tests.libsvm import FOLDER, NEAR, rows_of, values_of_text, write_rows
 from tests.models import some_model
 
@@ -227,7 +228,7 @@ def test_a_model_without_support_vectors(tmp_path):
         KernelModel.from_libsvm(tmp_path / "model")
 
 
-@pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", "sigmoid"])
+@pytest.mark.parametrize("kernel", [name for name, formula in KERNELS.items() if formula.libsvm])
 @pytest.mark.parametrize(("shift", "sparse"), [(0.0, False), (1.5, False), (0.0, True)])
 @pytest.mark.parametrize("even", [False, True])
 def test_a_scaling_is_folded_or_refused(kernel, shift, even, sparse, rng):

@@ -13,6 +13,7 @@ from sklearn.utils import shuffle
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dasksvm import Dataset, HeldOut, MulticlassSVC, load, train
+from dasksvm.estimators.problem import read_problem
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.multiclass.structure import machine
@@ -149,7 +150,7 @@ def test_a_run_continues_from_its_saved_state(name, share):
 
     def fed():
         estimator = solver(name, epochs="converged", cache_size=0.2)
-        problem = estimator._problem(X, y, None, reset=True)
+        problem = read_problem(estimator, X, y, None, reset=True)
         learner, examples, seed = estimator._prepare(problem, estimator._coding(problem), 0)
         learner.feed(RandomOrder(examples.source.chunks, seed), np.arange(20))
         return learner, examples
@@ -203,7 +204,7 @@ def test_the_batch_solver_alternates_between_entering_and_solving(name, monkeypa
     assert len(stream._running[0].expansion.examples()) == stream.n_support_.sum()
     # A snapshot while patterns are entering.
     estimator = solver(name, solver="batch")
-    problem = estimator._problem(X, y, None, reset=True)
+    problem = read_problem(estimator, X, y, None, reset=True)
     learner, examples, seed = estimator._prepare(problem, estimator._coding(problem), 0)
     learner.feed(RandomOrder(examples.source.chunks, seed), np.arange(20))
     watcher = Counted()
@@ -227,7 +228,7 @@ def test_a_batch_run_stopped_during_a_pause_solves_for_its_members(monkeypatch):
     X, y, _, _ = digits(900)
     monkeypatch.setattr("dasksvm.solver.multiclass.learner.LEAST_HELD", 200)
     estimator = solver("llw", solver="batch", cache_size=0.1)
-    problem = estimator._problem(X, y, None, reset=True)
+    problem = read_problem(estimator, X, y, None, reset=True)
     learner, examples, seed = estimator._prepare(problem, estimator._coding(problem), 0)
     learner.feed(RandomOrder(examples.source.chunks, seed), np.arange(20))
     seen = []

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from dasksvm.data.sources import DaskSource, Examples
+from dasksvm.estimators.problem import read_problem
 from dasksvm.runtime import coordinator, driver, memory_limits
 from tests.clusters import cluster, noisy, solver
 
@@ -19,7 +20,7 @@ def data(tmp_path_factory):
 @pytest.fixture
 def prepared(data):
     model = solver(cache_size=2000)
-    problem = model._problem(data, None, None, reset=True)
+    problem = read_problem(model, data, None, None, reset=True)
     learner, examples, _ = model._prepare(problem, model._coding(problem), 1)
     return learner, examples
 
@@ -32,12 +33,12 @@ def workers(coordinator_limit, limit):
 
 
 def test_a_coordinator_that_is_too_small_is_refused_with_the_figures(prepared):
-    memory_limits.check(workers(5 * GB, GB), "tcp://a", True, *prepared, copies=False)
-    memory_limits.check(workers(0, 0), "tcp://a", True, *prepared, copies=False)
+    memory_limits.check_memory(workers(5 * GB, GB), "tcp://a", True, *prepared, copies=False)
+    memory_limits.check_memory(workers(0, 0), "tcp://a", True, *prepared, copies=False)
     with pytest.raises(RuntimeError, match="finished copy"):
-        memory_limits.check(workers(5 * GB, GB), "tcp://a", True, *prepared, copies=True)
+        memory_limits.check_memory(workers(5 * GB, GB), "tcp://a", True, *prepared, copies=True)
     with pytest.raises(RuntimeError) as caught:
-        memory_limits.check(workers(2 * GB, GB), "tcp://a", True, *prepared, copies=False)
+        memory_limits.check_memory(workers(2 * GB, GB), "tcp://a", True, *prepared, copies=False)
     told = str(caught.value)
     for part in (
         "coordinator tcp://a",
@@ -53,20 +54,20 @@ def test_a_worker_that_is_too_small_for_the_chunks_is_refused(prepared):
     learner, examples = prepared
     wide = DaskSource(da.zeros((200_000, 1000), chunks=(50_000, 1000), dtype=np.float32), lambda block: block)
     large = Examples(wide, examples.form, examples.columns, examples.coding, 0)
-    memory_limits.check(workers(5 * GB, 2 * GB), "tcp://a", True, learner, large, copies=False)
+    memory_limits.check_memory(workers(5 * GB, 2 * GB), "tcp://a", True, learner, large, copies=False)
     with pytest.raises(RuntimeError, match=r"compute worker tcp://b \(3 chunks of rows 572\.20 MiB"):
-        memory_limits.check(workers(5 * GB, GB), "tcp://a", True, learner, large, copies=False)
+        memory_limits.check_memory(workers(5 * GB, GB), "tcp://a", True, learner, large, copies=False)
 
 
 def test_few_rows_need_little_whatever_the_budget(tmp_path, data):
     model = solver(cache_size=50_000)
-    problem = model._problem(noisy(tmp_path / "few", rows=500), None, None, reset=True)
+    problem = read_problem(model, noisy(tmp_path / "few", rows=500), None, None, reset=True)
     learner, examples, _ = model._prepare(problem, model._coding(problem), 1)
     assert told(workers(GB, GB // 2), learner, examples) is None
     # 500 rows of 500 float32 values, and not the 48.8 GiB of the budget.
     assert "kernel rows (cache_size) 0.95 MiB" in told(workers(GB // 4, GB), learner, examples)
     # With more rows the same budget does not fit.
-    problem = model._problem(data, None, None, reset=True)
+    problem = read_problem(model, data, None, None, reset=True)
     learner, examples, _ = model._prepare(problem, model._coding(problem), 1)
     assert "kernel rows (cache_size) 3.35 GiB" in told(workers(GB, GB // 2), learner, examples)
 
@@ -74,7 +75,7 @@ def test_few_rows_need_little_whatever_the_budget(tmp_path, data):
 def told(workers, learner, examples):
     """What a check says, None where all fits."""
     try:
-        memory_limits.check(workers, "tcp://a", True, learner, examples, copies=False)
+        memory_limits.check_memory(workers, "tcp://a", True, learner, examples, copies=False)
     except RuntimeError as error:
         return str(error)
     return None

@@ -13,7 +13,7 @@ from sklearn.utils import shuffle
 from dasksvm import Dataset, HeldOut, LaSVC, load, train
 from dasksvm.cli.main import main
 from dasksvm.data.coding import Coding
-from dasksvm.model.prediction import judge
+from dasksvm.model.prediction import compare_with_labels
 from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.lasvm.learner import TwoClassLearner
@@ -172,7 +172,7 @@ def test_a_data_set_at_the_command_line(tmp_path):
     model = load(tmp_path / "model")
     assert model.pairwise
     predicted = model.predict(X)
-    counts = judge(model, data).confusion
+    counts = compare_with_labels(model, data).confusion
     assert counts.sum() == 300
     assert counts.trace() == np.sum(predicted == names)
     assert counts[0, 3] == np.sum((names == "ash") & (predicted == "oak"))

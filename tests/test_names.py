@@ -1,5 +1,7 @@
 """Options that have a name: one that is registered without the code that it needs is an error, and never works as another one."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -23,10 +25,12 @@ from dasksvm.data.ingest.readers.formats import FORMATS as FILE_FORMATS
 from dasksvm.data.ingest.readers.reader import FileFormat
 from dasksvm.data.scales import SCALES
 from dasksvm.data.statistics import FeatureStatistics, Scaling
+from dasksvm.estimators._fitting import DTYPES, EPOCHS, GAMMAS, SHAPES
 from dasksvm.estimators.active.learner import criteria_without_labels
+from dasksvm.estimators.gapsvc import VARIANTS
 from dasksvm.estimators.parameters import one_of
 from dasksvm.model.formats import FORMATS as MODEL_FORMATS
-from dasksvm.model.libsvm import without_scaling
+from dasksvm.model.libsvm import WITHOUT_SCALING, without_scaling
 from dasksvm.solver.decomposition import pair_state
 from dasksvm.solver.decomposition.block_learner import BlockLearner
 from dasksvm.solver.decomposition.pair_steps import _by_maximum_gain, _rows_to_search
@@ -43,6 +47,7 @@ from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Choice, ScorePlan, Targets, View
 from dasksvm.solver.multiclass import steps
+from dasksvm.solver.multiclass.structure import MACHINES
 from dasksvm.solver.state import capture
 from pipelines import compare, ingest, robust, tasks
 from tests.helpers import COMMON, blobs, decomposing, kernel_matrix
@@ -175,8 +180,15 @@ def test_a_model_of_a_kernel_that_others_do_not_know(tmp_path, monkeypatch):
     scaled = KernelModel(
         Kernel(NEW), np.eye(2), np.ones((1, 2)), np.zeros(1), np.array([0, 1]), Scaling(np.zeros(2), np.full(2, 2.0))
     )
-    with pytest.raises(ValueError, match="scaling cannot be included"):
+    with pytest.raises(ValueError, match=f"kernel '{NEW}'"):
         without_scaling(scaled)
+    unknown_there = next(name for name, formula in KERNELS.items() if formula.libsvm is None)
+    with pytest.raises(ValueError, match=f"scaling cannot be included in a model with kernel '{unknown_there}'"):
+        without_scaling(replace(scaled, kernel=Kernel(unknown_there)))
+
+
+def test_a_scaling_is_known_for_every_kernel_of_libsvm():
+    assert set(WITHOUT_SCALING) == {formula.libsvm.name for formula in KERNELS.values() if formula.libsvm}
 
 
 def test_a_search_knows_which_kernels_have_a_width(monkeypatch):
@@ -272,9 +284,28 @@ def test_every_registered_name_has_an_object(table):
         table.find(NEW)
 
 
-@pytest.mark.parametrize("kind", [LaSVC, SMOSVC, GapSVC, TrackingSVC, MulticlassSVC])
-def test_docstrings_name_every_kernel(kind):
-    assert all(f'"{name}"' in kind.__doc__.partition("kernel : ")[2].splitlines()[0] for name in KERNELS)
+@pytest.mark.parametrize(
+    ("documented", "parameter", "names"),
+    [
+        *((kind, "kernel", KERNELS) for kind in (LaSVC, SMOSVC, GapSVC, TrackingSVC, MulticlassSVC)),
+        *((kind, "selection", CRITERIA) for kind in (LaSVC, GapSVC, TrackingSVC)),
+        (ActiveLearner, "selection", criteria_without_labels()),
+        (Dataset.create, "scale", SCALES),
+        *((kind, "epochs", EPOCHS) for kind in (LaSVC, MulticlassSVC)),
+        *((kind, "decision_function_shape", SHAPES) for kind in (LaSVC, SMOSVC, GapSVC, TrackingSVC)),
+        *((kind, "dtype", DTYPES) for kind in (LaSVC, SMOSVC, GapSVC, TrackingSVC, MulticlassSVC)),
+        *((kind, "gamma", GAMMAS) for kind in (LaSVC, SMOSVC, GapSVC, TrackingSVC, MulticlassSVC)),
+        (GapSVC, "variant", VARIANTS),
+        (SMOSVC, "working_set", SELECTIONS),
+        (SMOSVC, "stop", STOPS),
+        (MulticlassSVC, "machine", MACHINES),
+    ],
+    ids=lambda value: getattr(value, "__name__", value) if not isinstance(value, str) else value,
+)
+def test_docstrings_name_every_choice(documented, parameter, names):
+    """The first line of a parameter lists all of its words, and no others, before its default."""
+    (line,) = re.findall(rf"^\s*{parameter} : (.*)$", documented.__doc__, re.M)
+    assert set(re.findall(r'"([^"]*)"', line.partition("default=")[0])) == set(names)
 
 
 # Data

@@ -84,8 +84,8 @@ def test_caches_and_searched_rows_and_grids_are_told_and_drawn(pairs, tmp_path):
     assert len(grid) == 18
     assert grid[-1]["parameters"]["C"] == pytest.approx(1e4 * grid[0]["parameters"]["C"])
     assert output.count("steps") >= 18
-    told, _ = pairs("told")
-    assert "cache mnist-04" in told
+    printed, _ = pairs("report")
+    assert "cache mnist-04" in printed
     drawn, _ = pairs("plot", "--folder", tmp_path)
     assert [(tmp_path / name).exists() for name in drawn.split()] == [True, True]
 

@@ -17,6 +17,7 @@ from sklearn.utils import get_tags
 
 from dasksvm import Dataset, LaSVC, ShiftingGridSearch, jaakkola_gamma
 from dasksvm.estimators.search import gamma
+from dasksvm.solver.kernels.registry import KERNELS
 
 EXACT = {"epochs": "converged", "tol": 1e-6, "dtype": "float64", "random_state": 0}
 
@@ -31,11 +32,11 @@ def three(n=150, seed=0):
 # Jaakkola's heuristic
 
 
-def by_hand(X, y):
-    distances = np.sqrt(((X[:, None, :] - X[None, :, :]) ** 2).sum(axis=2))
+def by_hand(X, y, order=2):
+    distances = (np.abs(X[:, None, :] - X[None, :, :]) ** order).sum(axis=2) ** (1 / order)
     distances[y[:, None] == y] = np.inf
     nearest = distances.min(axis=1)
-    return 0.5 / np.median(nearest[nearest > 0]) ** 2
+    return 0.5 / np.median(nearest[nearest > 0]) ** order
 
 
 @pytest.mark.parametrize("tile", [(500, 4000), (7, 11)])
@@ -47,6 +48,24 @@ def test_gamma_is_that_of_all_distances(monkeypatch, tile):
     assert jaakkola_gamma(few, y) == pytest.approx(by_hand(few, y))
     assert jaakkola_gamma(sp.csr_matrix(few), y) == pytest.approx(by_hand(few, y))
     assert jaakkola_gamma(sp.csr_array(few), y) == pytest.approx(by_hand(few, y))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_gamma_is_measured_with_the_distance_of_the_kernel(kernel, monkeypatch, tmp_path):
+    monkeypatch.setattr(gamma, "TILE", (7, 11))
+    X, y = three()
+    X = np.where(np.abs(X) > 1, X, 0) * np.arange(1, 6)
+    order = KERNELS[kernel].deviation_order
+    for rows in (X, sp.csr_matrix(X)):
+        assert jaakkola_gamma(rows, y, kernel=kernel) == pytest.approx(by_hand(X, y, order))
+    Dataset.create(tmp_path / "data", np.maximum(X, 0), y, scale="minmax", random_state=0)
+    seen = np.maximum(X, 0) / np.maximum(X, 0).max(axis=0)
+    assert jaakkola_gamma(tmp_path / "data", kernel=kernel) == pytest.approx(by_hand(seen, y, order))
+    if "gamma" in KERNELS[kernel].parameters:
+        search = ShiftingGridSearch(LaSVC(kernel=kernel, random_state=0), C=[1.0], steps=0, folds=2, random_state=0)
+        assert search.fit(X, y).best_params_["gamma"] == pytest.approx(by_hand(X, y, order))
+    with pytest.raises(ValueError, match="unknown kernel 'new'"):
+        jaakkola_gamma(X, y, kernel="new")
 
 
 def test_gamma_of_dask_arrays_and_data_sets(tmp_path):

@@ -14,11 +14,10 @@ from pipelines.curves import KEPT, above, mean_curve, read
 from pipelines.rows import write
 from pipelines.tasks import Task, split
 from pipelines.tasks import noisy as with_noise
-from tests.helpers import Rows, blobs, kernel_matrix, learner_for, run
+from tests.helpers import CHOOSING_CRITERIA, Rows, blobs, kernel_matrix, learner_for, run
 from tests.test_learner import execute
 
 KERNEL = Kernel("rbf", 0.2)
-CRITERIA = ["gradient", "active", "autoactive"]
 
 
 def problem(n=400, shift=0.3):
@@ -51,7 +50,7 @@ def decisions(learner, X, rows, at):
     return values + (top + bottom) / 2, 1 + (top - bottom) / 2
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("criterion", CHOOSING_CRITERIA)
 def test_each_exact_choice_is_that_of_the_paper(criterion):
     X, rows = problem()
     learner = learner_for(rows, KERNEL, selection=Selection(criterion, 20, exact=True), max_examples=100)
@@ -70,7 +69,7 @@ def test_each_exact_choice_is_that_of_the_paper(criterion):
 
 
 @pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("criterion", CHOOSING_CRITERIA)
 def test_an_epoch_chooses_every_example_once(criterion, exact):
     _, rows = problem(100)
     learner = learner_for(rows, KERNEL, selection=Selection(criterion, 20, exact), epochs=2)
@@ -155,7 +154,7 @@ def test_candidates_in_flight_keep_to_the_budget():
     assert learner.seen == 300
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("criterion", CHOOSING_CRITERIA)
 def test_selection_converges_to_the_same_optimum(criterion):
     _, rows = problem(200)
     plain = run(learner_for(rows, KERNEL, epochs=0, tau=1e-5), rows)

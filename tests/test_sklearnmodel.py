@@ -13,6 +13,7 @@ from sklearn.svm import SVC, NuSVC
 
 from dasksvm import KernelModel, LaSVC, MulticlassSVC
 from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.registry import KERNELS
 from tests.models import some_model
 
 
@@ -96,7 +97,7 @@ def test_a_high_degree_is_no_obstacle():
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", "sigmoid"])
+@pytest.mark.parametrize("kernel", [formula.sklearn for formula in KERNELS.values() if formula.sklearn])
 @pytest.mark.parametrize("kind", [SVC, NuSVC])
 def test_models_that_scikit_learn_fitted(rng, sparse, classes, kernel, kind):
     X = rng.normal(size=(120, 3))

@@ -15,7 +15,7 @@ from distributed import Client
 
 from dasksvm import SMOSVC, LaSVC, train
 from dasksvm.runtime import SchedulerLost, driver, workers_of
-from dasksvm.runtime.run_hooks import Attendant, attendant
+from dasksvm.runtime.run_hooks import RunHooks, current_hooks
 from dasksvm.training.snapshots import snapshots_in
 from tests.clusters import (
     cluster,
@@ -44,13 +44,13 @@ def brisk(monkeypatch):
 @pytest.fixture
 def begun(monkeypatch):
     """How many results the learner of each coordinator had taken when it began."""
-    seen, begin = [], driver._Audience.begin
+    seen, begin = [], driver._StepReporter.begin
 
     def spying(self, found):
         seen.append(found.applied)
         begin(self, found)
 
-    monkeypatch.setattr(driver._Audience, "begin", spying)
+    monkeypatch.setattr(driver._StepReporter, "begin", spying)
     return seen
 
 
@@ -58,16 +58,16 @@ def begun(monkeypatch):
 def listening():
     """Hear the warnings of a run. Those of Python get lost at times, as other threads here restore their filters."""
 
-    class Listener(Attendant):
+    class Listener(RunHooks):
         def warn(self, text):
             texts.append(text)
 
     texts = []
-    token = attendant.set(Listener())
+    token = current_hooks.set(Listener())
     try:
         yield texts
     finally:
-        attendant.reset(token)
+        current_hooks.reset(token)
 
 
 def once(condition, act):

@@ -21,7 +21,7 @@ from distributed import Client
 from distributed.security import Security
 
 from dasksvm import load
-from dasksvm.runtime.driver import connected
+from dasksvm.runtime.client import use_client
 from tests.clusters import cluster, digest, noisy, solver
 
 pytestmark = pytest.mark.cluster
@@ -170,7 +170,7 @@ def test_strangers_are_refused(who: str, data, address: str, ours: Identity, the
 
 
 def test_an_address_needs_certificates(address: str):
-    with pytest.raises(ConnectionError, match="TLS configuration"), connected(address):
+    with pytest.raises(ConnectionError, match="TLS configuration"), use_client(address):
         pass
 
 

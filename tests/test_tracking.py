@@ -20,7 +20,7 @@ from dasksvm.solver.unbiased.batch_ascent import AscentSettings
 from dasksvm.solver.unbiased.tracking_learner import TrackingSettings
 from dasksvm.solver.unbiased.tracking_steps import TrackingRules
 from tests.clusters import cluster, digest, history, noisy
-from tests.helpers import Rows, blobs, coefficients, kernel_matrix, run
+from tests.helpers import CHOOSING_CRITERIA, DEFINITE_KERNELS, Rows, blobs, coefficients, kernel_matrix, run
 
 # Compilation alone takes half a minute with an empty cache.
 pytestmark = pytest.mark.slow
@@ -232,7 +232,7 @@ def test_a_run_continues_from_a_snapshot_bitwise(name, share):
     assert second.progress().as_dict() == whole.progress().as_dict()
 
 
-@pytest.mark.parametrize("name", ["linear", "rbf", "poly"])
+@pytest.mark.parametrize("name", DEFINITE_KERNELS)
 def test_batch_ascent_reaches_the_exact_svm_without_bias(name):
     X, y = blobs(80, seed=3)
     bound = np.random.default_rng(1).uniform(0.5, 3.0, 80)
@@ -336,7 +336,7 @@ def test_budgets_choices_and_refusals():
     rows = Rows(X, y, np.full(1500, 2.0))
     assert len(run(learner_for(rows, RULES["support"], max_support=40), rows).solution()[2]) >= 40
     for name in ("one", "support"):
-        for criterion in ("gradient", "active", "autoactive"):
+        for criterion in CHOOSING_CRITERIA:
             how = Selection(criterion, 20)
             chosen = run(learner_for(rows, RULES[name], selection=how, max_examples=150), rows)
             chosen.expansion.check(1e-8)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from dasksvm.cli.options import LocalPath, as_json
-from dasksvm.cli.output import data_facts, echo_json, model_facts, tell_data, tell_model
+from dasksvm.cli.output import data_facts, echo_json, model_facts, print_data, print_model
 
 
 @click.command()
@@ -20,6 +20,6 @@ def info(path: str, as_json: bool) -> None:
     if as_json:
         echo_json(facts)
     elif is_data:
-        tell_data(facts)
+        print_data(facts)
     else:
-        tell_model(facts)
+        print_model(facts)

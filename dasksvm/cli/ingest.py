@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from dasksvm.cli.options import LocalPath, as_json, cluster_options, connected, seed_option
-from dasksvm.cli.output import Bars, data_facts, echo_json, tell_data
+from dasksvm.cli.options import LocalPath, as_json, cluster_client, cluster_options, seed_option
+from dasksvm.cli.output import Bars, data_facts, echo_json, print_data
 from dasksvm.data.ingest.readers.formats import FORMATS
 from dasksvm.data.scales import SCALES
 
@@ -63,7 +63,7 @@ def ingest(
     if no_label and label is not None:
         raise click.UsageError("--label and --no-label cannot be used together.")
     start = time.perf_counter()
-    with connected(workers, scheduler, scheduler_file) as client, Bars() as bars:
+    with cluster_client(workers, scheduler, scheduler_file) as client, Bars() as bars:
         made = Dataset.create(
             data, source, False if no_label else label, random_state=seed, client=client, watch=bars, **options
         )
@@ -72,5 +72,5 @@ def ingest(
     if as_json:
         echo_json(facts | {"seconds": seconds})
     else:
-        tell_data(facts)
+        print_data(facts)
         click.echo(f"written in {seconds:.1f} s")

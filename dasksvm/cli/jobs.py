@@ -19,7 +19,7 @@ from dasksvm.cli.options import (
     snapshot_options,
     snapshots,
 )
-from dasksvm.cli.output import echo_json, tell_job
+from dasksvm.cli.output import echo_json, print_job
 from dasksvm.cli.solver_options import estimator_of, solver_options
 
 # Seconds after which a command prints that it is waiting for the scheduler.
@@ -44,13 +44,13 @@ def running(scheduler: str | None, scheduler_file: str | None) -> Iterator[Any]:
         raise click.UsageError("a job needs a running cluster: give --scheduler or --scheduler-file.")
     from dasksvm import config, runtime
 
-    patience = config.seconds_of("connect-timeout")
-    text = f"waiting up to {patience:g} s for the scheduler {scheduler or f'of {scheduler_file}'}"
+    timeout = config.seconds_of("connect-timeout")
+    text = f"waiting up to {timeout:g} s for the scheduler {scheduler or f'of {scheduler_file}'}"
     notice = Timer(NOTICE, click.echo, [text], {"err": True})
     with ExitStack() as stack:
         notice.start()
         try:
-            client = stack.enter_context(runtime.opened(0, scheduler, scheduler_file, patience))
+            client = stack.enter_context(runtime.open_client(0, scheduler, scheduler_file, timeout))
         finally:
             notice.cancel()
         yield client
@@ -92,11 +92,11 @@ def submit(
     """
     import dasksvm
 
-    keeping = snapshots(checkpoint, every, resume)
+    snapshot_arguments = snapshots(checkpoint, every, resume)
     found = data_set(data).needs_labels()
     estimator = estimator_of(options, found.classes.tolist())
     with running(scheduler, scheduler_file) as client:
-        job = dasksvm.submit(found, estimator, client, name=name, **keeping)
+        job = dasksvm.submit(found, estimator, client, name=name, **snapshot_arguments)
         if as_json:
             echo_json(asdict(job.status()))
         else:
@@ -117,7 +117,7 @@ def status(job: str | None, scheduler: str | None, scheduler_file: str | None, a
         echo_json({"jobs": [asdict(each) for each in found]} if job is None else asdict(found[0]))
         return
     for each in found:
-        tell_job(each)
+        print_job(each)
     if not found:
         click.echo("no jobs")
 
@@ -144,7 +144,7 @@ def attach(job: str, scheduler: str | None, scheduler_file: str | None, quiet: b
     if as_json:
         echo_json(asdict(found))
     else:
-        tell_job(found)
+        print_job(found)
     click.get_current_context().exit(EXITS.get(found.state, FAILED))
 
 

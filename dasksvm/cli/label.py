@@ -20,7 +20,7 @@ from dasksvm.cli.solver_options import KernelName
     type=NumberOr(float, "scale", "auto"),
     default="scale",
     show_default=True,
-    help="γ of the kernels rbf, poly and sigmoid.",
+    help="γ of the kernel.",
 )
 @click.option(
     "--candidates",
@@ -46,13 +46,13 @@ def label(
     at any time. Labels stored in POOL are not read.
     """
     from dasksvm import ActiveLearner, Dataset, LaSVC
-    from dasksvm.estimators.active.labelling import Answers, ask
+    from dasksvm.estimators.active.labelling import Answers, ask_for_labels
 
     data = Dataset.open(pool)
     if model is not None:
         check_folder(model)
     learner = ActiveLearner(LaSVC(random_state=seed, **parameters), data, candidates=candidates, first=first)
-    ask(learner, data, Answers(labels, data))
+    ask_for_labels(learner, data, Answers(labels, data))
     if model is None:
         return
     if learner.started:

@@ -60,15 +60,15 @@ class OneLine(click.Group):
                 click.echo("dasksvm: interrupted", err=True)
                 ctx.exit(INTERRUPTED)
             except Exception as error:
-                if isinstance(error, BrokenPipeError) and _unheard():
+                if isinstance(error, BrokenPipeError) and _output_is_closed():
                     raise
                 if VERBOSE in ctx.meta:
                     traceback.print_exc()
-                click.echo(f"dasksvm: {_told(error)}", err=True)
+                click.echo(f"dasksvm: {_message_of(error)}", err=True)
                 ctx.exit(FAILED)
 
 
-def _unheard() -> bool:
+def _output_is_closed() -> bool:
     """Return whether standard output or standard error has lost its reader; click then exits without a message."""
     readers = select.poll()
     for stream in (sys.stdout, sys.stderr):
@@ -76,7 +76,7 @@ def _unheard() -> bool:
     return any(event & select.POLLERR for _, event in readers.poll(0))
 
 
-def _told(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """Return the message for an error."""
     name, text = type(error).__name__, in_one_line(str(error))
     if isinstance(error, MemoryError):

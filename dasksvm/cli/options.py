@@ -38,7 +38,7 @@ def seed_option(text: str) -> Callable[[Command], Command]:
 
 
 def cluster_options(command: Command) -> Command:
-    """Add the options that choose a cluster: `workers`, `scheduler` and `scheduler_file`, the parameters of `connected`."""
+    """Add the options that choose a cluster: `workers`, `scheduler` and `scheduler_file`, the parameters of `cluster_client`."""
     command = click.option(
         "--scheduler-file",
         type=LocalPath(exists=True, dir_okay=False),
@@ -70,13 +70,13 @@ def snapshots(checkpoint: str | None, every: float | None, resume: bool) -> dict
 
 
 @contextmanager
-def connected(workers: int | None, scheduler: str | None, scheduler_file: str | None) -> Iterator[Any]:
+def cluster_client(workers: int | None, scheduler: str | None, scheduler_file: str | None) -> Iterator[Any]:
     """Yield a client of the cluster that the options name, or None to work in this process."""
     if sum(option is not None for option in (workers, scheduler, scheduler_file)) > 1:
         raise click.UsageError("only one of --workers, --scheduler and --scheduler-file can be given.")
     from dasksvm import runtime
 
-    with runtime.opened(workers or 0, scheduler, scheduler_file) as client:
+    with runtime.open_client(workers or 0, scheduler, scheduler_file) as client:
         if client is not None:
             click.echo(f"cluster {client.scheduler.address}, dashboard {client.dashboard_link}", err=True)
         yield client

@@ -24,7 +24,7 @@ class Bars:
     def __init__(self) -> None:
         self._phase = ""
         self._bar: Any = None
-        self._told = -math.inf
+        self._printed_at = -math.inf
 
     def __enter__(self) -> "Bars":
         return self
@@ -38,8 +38,8 @@ class Bars:
         text = f"{phase} {rows:,} rows"
         if not sys.stderr.isatty():
             now = monotonic()
-            if phase != self._phase or now - self._told >= PAUSE:
-                self._phase, self._told = phase, now
+            if phase != self._phase or now - self._printed_at >= PAUSE:
+                self._phase, self._printed_at = phase, now
                 click.echo(text if share is None else f"{text}, {share:.0%}", err=True)
             return
         if phase != self._phase:
@@ -98,7 +98,7 @@ def data_facts(data: Any) -> Facts:
     }
 
 
-def tell_data(facts: Facts) -> None:
+def print_data(facts: Facts) -> None:
     """Print the properties of a data set."""
     kept = "sparse, " if facts["sparse"] else ""
     classes = zip(facts["classes"], facts["class_counts"], strict=True)
@@ -114,7 +114,7 @@ def tell_data(facts: Facts) -> None:
     click.echo(f"order             {order}")
     click.echo(f"weights           {'yes' if facts['weighted'] else 'no'}")
     click.echo(f"scaled            {_scaled(facts)}")
-    _tell_names(facts["names"])
+    _print_names(facts["names"])
 
 
 def model_facts(model: Any, path: str) -> Facts:
@@ -138,7 +138,7 @@ def model_facts(model: Any, path: str) -> Facts:
     }
 
 
-def tell_model(facts: Facts) -> None:
+def print_model(facts: Facts) -> None:
     """Print the properties of a model."""
     shown = ", ".join(f"{name}={value:g}" for name, value in facts["kernel_parameters"].items())
     vectors = f"{facts['support_vectors']:,} with {facts['features']:,} features, {facts['dtype']}"
@@ -147,10 +147,10 @@ def tell_model(facts: Facts) -> None:
     click.echo(f"coefficients      at most {facts['largest_coefficient']:g}; bias {_few(facts['intercepts'])}")
     click.echo(f"classes           {', '.join(str(label) for label in facts['classes'])}")
     click.echo(f"scaled            {_scaled(facts)}")
-    _tell_names(facts["names"])
+    _print_names(facts["names"])
 
 
-def _tell_names(names: Any) -> None:
+def _print_names(names: Any) -> None:
     if names:
         more = "" if len(names) <= SHOWN else f", and {len(names) - SHOWN:,} more"
         click.echo(f"features          {', '.join(names[:SHOWN])}{more}")
@@ -165,7 +165,7 @@ def _few(numbers: Any) -> str:
     return ", ".join(f"{number:g}" for number in numbers[:SHOWN]) + more
 
 
-def tell_job(status: Any) -> None:
+def print_job(status: Any) -> None:
     """Print the status of a job as one line, followed by its warnings, one line each."""
     about, progress = status.about, status.progress
     line = f"{status.id:20} {status.state:9} {about['solver']} on {about['data']}, submitted {about['submitted']}"
@@ -209,14 +209,14 @@ def describe(model: Any, data: Any, seconds: float) -> None:
 def error_facts(model: Any, data: Any, **how: Any) -> Facts:
     """Collect the accuracy figures of the predictions for a data set; with two classes also AUC and break-even point.
 
-    `how` is passed on to `judge`.
+    `how` is passed on to `compare_with_labels`.
     """
     import numpy as np
 
     from dasksvm.model.metrics import break_even, geometric_mean
-    from dasksvm.model.prediction import judge
+    from dasksvm.model.prediction import compare_with_labels
 
-    table, positive, decision = judge(model, data, **how)
+    table, positive, decision = compare_with_labels(model, data, **how)
     wrong, rows = int(table.sum() - table.trace()), int(table.sum())
     ordered = 0 < np.count_nonzero(positive) < len(positive)
     auc = None
@@ -236,7 +236,7 @@ def error_facts(model: Any, data: Any, **how: Any) -> Facts:
     }
 
 
-def tell_errors(facts: Facts) -> None:
+def print_errors(facts: Facts) -> None:
     """Print the accuracy figures of the predictions for a data set."""
     import numpy as np
 

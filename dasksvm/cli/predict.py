@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from dasksvm.cli.options import LocalPath, as_json, cluster_options, connected, data_set
-from dasksvm.cli.output import Bars, echo_json, error_facts, tell_errors
+from dasksvm.cli.options import LocalPath, as_json, cluster_client, cluster_options, data_set
+from dasksvm.cli.output import Bars, echo_json, error_facts, print_errors
 
 
 @click.command()
@@ -37,7 +37,7 @@ def predict(
         raise click.UsageError(f"OUT must end with {', '.join(SUFFIXES)}. Got {out!r} instead.")
     found, trained = data_set(data), load(model)
     start = time.perf_counter()
-    with connected(workers, scheduler, scheduler_file) as client, Bars() as bars:
+    with cluster_client(workers, scheduler, scheduler_file) as client, Bars() as bars:
         written = write(trained, found, out, threads=_threads(client), watch=bars)
     seconds = time.perf_counter() - start
     order = "source" if written.sorted else "stored"
@@ -66,9 +66,9 @@ def evaluate(
     from dasksvm import load
 
     found, trained = data_set(data), load(model)
-    with connected(workers, scheduler, scheduler_file) as client, Bars() as bars:
+    with cluster_client(workers, scheduler, scheduler_file) as client, Bars() as bars:
         facts = error_facts(trained, found, threads=_threads(client), watch=bars)
     if as_json:
         echo_json({"data": data, "model": model} | facts)
     else:
-        tell_errors(facts)
+        print_errors(facts)

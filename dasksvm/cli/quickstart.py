@@ -5,8 +5,8 @@ import time
 
 import click
 
-from dasksvm.cli.options import connected, seed_option
-from dasksvm.cli.output import describe, error_facts, tell_errors
+from dasksvm.cli.options import cluster_client, seed_option
+from dasksvm.cli.output import describe, error_facts, print_errors
 
 
 @click.command()
@@ -27,7 +27,7 @@ def quickstart(C: float, seed: int, workers: int) -> None:
     X, digits = load_digits(return_X_y=True)
     X, y = X.astype(np.uint8), np.where(digits == 8, "eight", "other")
     split = train_test_split(X, y, test_size=0.3, random_state=seed, stratify=y)
-    with tempfile.TemporaryDirectory() as folder, connected(workers, None, None) as client:
+    with tempfile.TemporaryDirectory() as folder, cluster_client(workers, None, None) as client:
         data = Dataset.create(
             f"{folder}/train.zarr", split[0], split[2], scale="minmax", chunk_rows=200, random_state=seed
         )
@@ -39,7 +39,7 @@ def quickstart(C: float, seed: int, workers: int) -> None:
         start = time.perf_counter()
         model = LaSVC(C=C, gamma=0.05, random_state=seed, verbose=1, client=client).fit(data)
         describe(model, data, time.perf_counter() - start)
-        tell_errors(error_facts(model.model_, test))
+        print_errors(error_facts(model.model_, test))
     click.echo(
         "\nnext: `dasksvm train DATA.zarr MODEL --workers 2` and `dasksvm predict`; in Python, Dataset.create(path, X, y), "
         "LaSVC(epochs='converged') for the exact optimum, LaSVC(max_time=60) for a time limit, partial_fit for a stream."

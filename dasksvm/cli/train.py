@@ -17,8 +17,8 @@ from dasksvm.cli.options import (
     LocalPath,
     as_json,
     check_folder,
+    cluster_client,
     cluster_options,
-    connected,
     data_set,
     snapshot_options,
     snapshots,
@@ -28,7 +28,7 @@ from dasksvm.cli.solver_options import estimator_of, solver_options
 
 TERMINATED = 128 + signal.SIGTERM
 # Seconds after SIGTERM at which the command exits even if the last snapshot is not written yet.
-PATIENCE = 20.0
+SNAPSHOT_TIMEOUT = 20.0
 ARGUMENTS = "dasksvm.arguments"
 
 
@@ -41,13 +41,13 @@ class Repeatable(click.Command):
         return super().parse_args(ctx, args)
 
 
-def resuming(ctx: click.Context) -> str:
+def resume_command(ctx: click.Context) -> str:
     """Return the command line that resumes this run."""
     given = ctx.meta[ARGUMENTS]
     return shlex.join([*ctx.command_path.split(), *given, *([] if "--resume" in given else ["--resume"])])
 
 
-class Ending:
+class StopOnSignal:
     """A callback that ends the run after SIGTERM or Ctrl-C, as soon as a last snapshot is written.
 
     A second Ctrl-C ends this process at once.
@@ -64,10 +64,10 @@ class Ending:
         self.folder = Path(folder)
         self.command = command
         self._code: int | None = None
-        self._there: list[tuple[int, int]] | None = None
+        self._earlier_snapshots: list[tuple[int, int]] | None = None
 
-    def __enter__(self) -> "Ending":
-        handlers = {signal.SIGTERM: self._terminated, signal.SIGALRM: self._waited, signal.SIGINT: self._interrupted}
+    def __enter__(self) -> "StopOnSignal":
+        handlers = {signal.SIGTERM: self._terminated, signal.SIGALRM: self._timed_out, signal.SIGINT: self._interrupted}
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             # A script has started this process in the background: Ctrl-C is meant for other processes.
             del handlers[signal.SIGINT]
@@ -81,7 +81,7 @@ class Ending:
 
     def _terminated(self, *_: object) -> None:
         self._code = TERMINATED
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        signal.setitimer(signal.ITIMER_REAL, SNAPSHOT_TIMEOUT)
 
     def _interrupted(self, *_: object) -> None:
         self._code = INTERRUPTED
@@ -90,17 +90,17 @@ class Ending:
         with suppress(OSError):
             os.write(2, b"\ndasksvm: interrupted: writing a last snapshot; press Ctrl-C again to end at once\n")
 
-    def _waited(self, *_: object) -> None:
+    def _timed_out(self, *_: object) -> None:
         self._end(False)
 
     def _end(self, written: bool) -> NoReturn:
         cause = "terminated" if self._code == TERMINATED else "interrupted"
         result = "a last snapshot was written" if written else f"no last snapshot was found in {self.folder}"
-        self._say(f"{cause}: {result}. To resume: {self.command}")
+        self._print(f"{cause}: {result}. To resume: {self.command}")
         # Click's own Exit is a RuntimeError, which a run on a cluster would take for a lost coordinator.
         raise SystemExit(self._code)
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         clear = CLEAR if sys.stderr.isatty() else ""
         click.echo(f"{clear}dasksvm: {text}", err=True)
 
@@ -114,10 +114,10 @@ class Ending:
         """Stop the run after a signal, which makes it write a snapshot; exit once that snapshot is there."""
         if self._code is None:
             return False
-        if self._there is None:
-            self._there = self._snapshots()
+        if self._earlier_snapshots is None:
+            self._earlier_snapshots = self._snapshots()
             return True
-        if self._snapshots() != self._there:
+        if self._snapshots() != self._earlier_snapshots:
             self._end(True)
         return False
 
@@ -156,16 +156,16 @@ def train(
     """
     from dasksvm import train as run_training
 
-    keeping = snapshots(checkpoint, every, resume)
+    snapshot_arguments = snapshots(checkpoint, every, resume)
     found = data_set(data).needs_labels()
     check_folder(model)
     estimator = estimator_of(options, found.classes.tolist()).set_params(verbose=0 if quiet else 1)
-    with connected(workers, scheduler, scheduler_file) as client, _ending(checkpoint) as ending:
+    with cluster_client(workers, scheduler, scheduler_file) as client, _stop_on_signal(checkpoint) as stop_on_signal:
         start = time.perf_counter()
-        callbacks = [] if ending is None else [ending]
-        run = run_training(found, estimator, client=client, callbacks=callbacks, **keeping)
-        if ending is not None:
-            ending.conclude(run.stopped)
+        callbacks = [] if stop_on_signal is None else [stop_on_signal]
+        run = run_training(found, estimator, client=client, callbacks=callbacks, **snapshot_arguments)
+        if stop_on_signal is not None:
+            stop_on_signal.conclude(run.stopped)
         run.model.save(model)
         seconds = time.perf_counter() - start
         if as_json:
@@ -179,14 +179,14 @@ def train(
             echo_json(about | run_facts(run))
         else:
             describe(run.estimator, None, seconds)
-            click.echo(run.timings.told())
+            click.echo(run.timings.summary())
             if run.stopped:
                 click.echo("a budget ended the run early")
     if run.stopped:
         click.get_current_context().exit(ENDED_EARLY)
 
 
-def _ending(checkpoint: str | None) -> AbstractContextManager[Ending | None]:
+def _stop_on_signal(checkpoint: str | None) -> AbstractContextManager[StopOnSignal | None]:
     if checkpoint is None:
         return nullcontext()
-    return Ending(checkpoint, resuming(click.get_current_context()))
+    return StopOnSignal(checkpoint, resume_command(click.get_current_context()))

@@ -11,7 +11,7 @@ class Workspaces:
     def __init__(self) -> None:
         self._own = local()
 
-    def of_calling_thread(self) -> Workspace:
+    def of_this_thread(self) -> Workspace:
         """Return the workspace of the calling thread."""
         if not hasattr(self._own, "workspace"):
             self._own.workspace = Workspace()
@@ -20,4 +20,4 @@ class Workspaces:
 
 
 # For the threads that compute decision values: they outlive a single call, and so does this.
-of_this_thread = Workspaces().of_calling_thread
+of_this_thread = Workspaces().of_this_thread

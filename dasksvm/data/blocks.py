@@ -87,7 +87,7 @@ class BadRow(ValueError):
         super().__init__(row, column, reason, line)
         self.row, self.column, self.reason, self.line = row, column, reason, line
 
-    def told(self, origin: str, rows: int, lines: int) -> str:
+    def message(self, origin: str, rows: int, lines: int) -> str:
         """Return the error message, given the number of rows and lines before the part."""
         where = f"row {rows + self.row}"
         if self.line is not None:

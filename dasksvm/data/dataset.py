@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from dasksvm.data.chunked import is_sparse
 from dasksvm.data.feature_names import column_order
 from dasksvm.data.paths import located
-from dasksvm.data.schema import described
+from dasksvm.data.schema import read_description
 from dasksvm.data.statistics import Scaling
 from dasksvm.data.stored import StoredRows
 from dasksvm.solver.kernels.features import Ints
@@ -92,7 +92,7 @@ class Dataset:
         ValueError
             If there is no data set at this path, or if it is incomplete, damaged, or of another version of the format.
         """
-        return cls(**described(located(path)))
+        return cls(**read_description(located(path)))
 
     @classmethod
     def create(
@@ -172,7 +172,7 @@ class Dataset:
 
     def __reduce__(self) -> Any:
         """Pickle the description of the data, not the data."""
-        return _again, ({name: getattr(self, name) for name in self.__dataclass_fields__},)
+        return _unpickled, ({name: getattr(self, name) for name in self.__dataclass_fields__},)
 
     def stored_bytes(self) -> int:
         """Return the total size in bytes of all files of the data set."""
@@ -328,5 +328,5 @@ def _ignore(phase: str, rows: int, share: float | None) -> None:
     pass
 
 
-def _again(fields: dict[str, Any]) -> Dataset:
+def _unpickled(fields: dict[str, Any]) -> Dataset:
     return Dataset(**fields)

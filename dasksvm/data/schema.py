@@ -23,7 +23,7 @@ CODECS = ("bytes", "zstd", "gzip", "crc32c")
 MOST_BYTES, MOST_CHUNKS = 1 << 31, 1 << 22
 
 
-def described(path: str) -> dict[str, Any]:
+def read_description(path: str) -> dict[str, Any]:
     """Open a group and return the fields of the data set in it.
 
     Raises
@@ -31,7 +31,7 @@ def described(path: str) -> dict[str, Any]:
     ValueError
         If there is no data set at this path, or if it is incomplete, damaged, or of another version of the format.
     """
-    group = opened(path)
+    group = open_group(path)
     about = group.attrs.get(ATTRIBUTE)
     if not isinstance(about, dict) or "version" not in about:
         raise ValueError(f"{path} is a Zarr group, but not a dasksvm data set.")
@@ -49,7 +49,7 @@ def described(path: str) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: {error}") from error
 
 
-def opened(path: str) -> Any:
+def open_group(path: str) -> Any:
     """Open a group for reading."""
     import zarr
 

@@ -93,11 +93,11 @@ class DaskSource(ChunkedRows):
 
     def sums(self) -> list[tuple[int, NDArray[np.float64], float, int]]:
         """Compute the sums of each chunk where the chunk is computed."""
-        return self._each(_sums, [(at,) for at in np.flatnonzero(self.chunks)])
+        return self._map_chunks(_sums, [(at,) for at in np.flatnonzero(self.chunks)])
 
     def deviations(self, centre: float) -> list[float]:
         """Sum up how far the values of each chunk are from a number, where the chunk is computed."""
-        return self._each(_deviations, [(at, centre, None) for at in np.flatnonzero(self.chunks)])
+        return self._map_chunks(_deviations, [(at, centre, None) for at in np.flatnonzero(self.chunks)])
 
     def raw(self, rows: Ints) -> Any:
         """Return some rows, unscaled, in the order of `rows`; if they are in many chunks, these are computed in parallel."""
@@ -107,10 +107,10 @@ class DaskSource(ChunkedRows):
             return super().raw(rows)
         places = [np.flatnonzero(chunk_of == at) for at in needed]
         calls = [(at, rows[place] - self._starts[at]) for at, place in zip(needed, places, strict=True)]
-        parts = self._each(_take, calls)
+        parts = self._map_chunks(_take, calls)
         return stacked(parts)[np.argsort(np.concatenate(places))]
 
-    def _each(self, function: Any, calls: list[Any]) -> list[Any]:
+    def _map_chunks(self, function: Any, calls: list[Any]) -> list[Any]:
         """Call a function with chunks; this uses the current cluster if there is one."""
         from dask.base import compute
         from dask.delayed import delayed

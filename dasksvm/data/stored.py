@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.data.chunked import ChunkedRows, csr
-from dasksvm.data.schema import MOST_BYTES, array_of, opened
+from dasksvm.data.schema import MOST_BYTES, array_of, open_group
 
 # Seconds to wait before reading a chunk again after an error: a shared disk may be unavailable for a moment.
 RETRIES = (0.1, 0.5)
@@ -33,7 +33,7 @@ class StoredRows(ChunkedRows):
 
     @cached_property
     def _stored(self) -> Any:
-        group = opened(self.path)
+        group = open_group(self.path)
         if self.width is None:
             return array_of(group, self.name)
         return tuple(array_of(group, f"{self.name}/{part}") for part in ("data", "indices", "indptr"))

@@ -1,27 +1,22 @@
 """Base class of all kernel classifiers: input validation, prediction and certificates."""
 
 from operator import index
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import assert_all_finite
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dasksvm.data.chunked import is_dask, is_sparse
+from dasksvm.data.array_types import ColumnLike, RowsLike
+from dasksvm.data.chunked import is_dask
 from dasksvm.data.coding import Coding
 from dasksvm.data.dataset import Dataset
-from dasksvm.data.sources import DaskSource, DatasetSource, MemorySource, Source
-from dasksvm.estimators.certificate import Certificate, Judge, Question, hinge, tally
-from dasksvm.estimators.problem import Problem, in_memory
+from dasksvm.data.sources import Source
+from dasksvm.estimators.certificate import Certificate, RowEvaluator, RowLoss, evaluate_source, hinge
+from dasksvm.estimators.problem import Problem, open_if_path, read_problem, sum_duplicates
 from dasksvm.model.kernel_model import KernelModel
-
-FLOATS = [np.float64, np.float32]
 
 
 class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -40,7 +35,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Prediction
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: RowsLike) -> Any:
         """Compute the decision values: signed, unnormalized distances to the boundary.
 
         Parameters
@@ -59,7 +54,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         values = self.model_.decision_function(X if is_dask(X) else self._check_rows(X))
         return values[:, 0] if len(self.model_.coefficients) == 1 else values
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: RowsLike) -> Any:
         """Predict the class of each row.
 
         Parameters
@@ -74,7 +69,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = self._rows_of(X)
         return self.model_.predict(X if is_dask(X) else self._check_rows(X))
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: RowsLike, y: ColumnLike | None = None, sample_weight: ColumnLike | None = None) -> float:
         """Compute the accuracy.
 
         Parameters
@@ -84,7 +79,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Must be None for a data set, which has its own labels.
         sample_weight : array of shape (n,), optional
         """
-        X = opened(X)
+        X = open_if_path(X)
         if isinstance(X, Dataset):
             if y is not None:
                 raise ValueError("y must be None: a data set has its own labels.")
@@ -92,13 +87,13 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         arrays = (np.asarray(array) if is_dask(array) else array for array in (y, self.predict(X)))
         return float(accuracy_score(*arrays, sample_weight=sample_weight))
 
-    def _rows_of(self, X: Any) -> Any:
+    def _rows_of(self, X: RowsLike) -> Any:
         """Return the rows of a data set or its path as a Dask array, with the columns in the order of the training."""
-        X = opened(X)
+        X = open_if_path(X)
         return X.with_features(self._names).as_dask()[0] if isinstance(X, Dataset) else X
 
     def _check_rows(self, X: Any) -> Any:
-        return _summed(validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False))
+        return sum_duplicates(validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False))
 
     @property
     def dual_objective_(self) -> float:
@@ -109,7 +104,9 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         return self._dual()[0]
 
-    def duality_gap(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, float]:
+    def duality_gap(
+        self, X: RowsLike, y: ColumnLike | None = None, sample_weight: ColumnLike | None = None
+    ) -> tuple[float, float, float]:
         """Compute the primal objective, the dual objective and their gap: the first three numbers of `certificate`.
 
         Parameters
@@ -126,7 +123,9 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = self.certificate(X, y, sample_weight, worst=0)
         return found.primal, found.dual, found.gap
 
-    def certificate(self, X: Any, y: Any = None, sample_weight: Any = None, worst: int = 10) -> Certificate:
+    def certificate(
+        self, X: RowsLike, y: ColumnLike | None = None, sample_weight: ColumnLike | None = None, worst: int = 10
+    ) -> Certificate:
         """Compute in float64 how far this model is from the optimum on its training set, and which rows violate it most.
 
         Chunks of Dask arrays and data sets are evaluated where they are read: on the estimator's client, on the current client,
@@ -155,20 +154,20 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         if index(worst) < 0:
             raise ValueError(f"worst must be a number of rows, 0 or more. Got {worst!r} instead.")
-        problem = self._problem(X, y, sample_weight, self.classes_, reset=False)
-        alpha, judge = self._judge()
-        question = Question(self.model_, self._coding(problem), judge, self.support_, alpha, index(worst))
+        problem = read_problem(self, X, y, sample_weight, self.classes_, reset=False)
+        alpha, row_loss = self._row_loss()
+        evaluator = RowEvaluator(self.model_, self._coding(problem), row_loss, self.support_, alpha, index(worst))
         # This comes first because it makes the features that the threads of this process then share.
         dual, half_norm = self._dual()
         with self._cluster(problem.source) as client:
-            return tally(question, problem.source, problem.columns, client).certify(dual, half_norm)
+            return evaluate_source(evaluator, problem.source, problem.columns, client).certify(dual, half_norm)
 
     def _dual(self) -> tuple[float, float]:
         """Return the dual objective, and ½|w|², which occurs in it and in the primal objective."""
         half_norm = 0.5 * float(self.model_.squared_norms().sum())
         return float(np.abs(self.model_.coefficients).sum()) - half_norm, half_norm
 
-    def _judge(self) -> tuple[NDArray[np.float64], Judge]:
+    def _row_loss(self) -> tuple[NDArray[np.float64], RowLoss]:
         """Return the dual variables of the support vectors, and the function that evaluates rows with them."""
         return self.model_.coefficients, hinge
 
@@ -180,99 +179,8 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the two-class problems that this estimator makes of the classes."""
         raise NotImplementedError
 
-    # Input validation
-
-    def _problem(
-        self, X: Any, y: Any, sample_weight: Any, classes: NDArray[Any] | None = None, *, reset: bool
-    ) -> Problem:
-        """Validate rows and labels; if `classes` is not given, the classes are taken from the labels."""
-        X = opened(X)
-        if isinstance(X, Dataset):
-            if y is not None or sample_weight is not None:
-                raise ValueError("y and sample_weight must be None: a data set has its own.")
-            X = self._check_features(X.needs_labels(), reset)
-            self._check_classes(X.classes)
-            if classes is not None and not np.array_equal(classes, X.classes):
-                raise ValueError(f"{X.path} has the classes {X.classes!r}, expected {classes!r}.")
-            return Problem(DatasetSource(X), X, X.classes, X.class_counts)
-        y = self._check_labels(X, y)
-        source = self._source(X, reset=reset)
-        known = np.unique(y) if classes is None else classes
-        self._check_classes(known)
-        if not np.all(np.isin(y, known)):
-            raise ValueError(f"y has labels that are not in classes {known!r}.")
-        return in_memory(source, y, known, sample_weight)
-
     @property
     def _names(self) -> list[str] | None:
         """The feature names of the training rows, or None if they had no names."""
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else names.tolist()
-
-    def _check_features(self, X: Dataset, reset: bool) -> Dataset:
-        """Store the feature names of a data set, or bring its columns into the order of the stored names."""
-        if not reset:
-            X = X.with_features(self._names)
-        elif X.names is not None:
-            self.feature_names_in_ = np.array(X.names, object)
-        self._check_width(X.shape[1], reset)
-        return X
-
-    def _check_width(self, width: int, reset: bool) -> None:
-        if reset:
-            self.n_features_in_ = width
-        elif width != self.n_features_in_:
-            raise ValueError(f"X has {width} features, but {self.n_features_in_} were expected.")
-
-    def _source(self, X: Any, *, reset: bool) -> Source:
-        """Validate the rows without copying them."""
-        if is_dask(X):
-            if not hasattr(X, "blocks") or X.ndim != 2:
-                raise ValueError(f"Expected a Dask array with 2 dimensions, got {type(X).__name__}.")
-            self._check_width(X.shape[1], reset)
-            return DaskSource(X, _check_block)
-        X = _summed(validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset))
-        return MemorySource(X.astype(np.float64) if X.dtype == np.bool_ else X)
-
-    def _check_labels(self, X: Any, y: Any) -> NDArray[Any]:
-        """Validate labels that are given with X."""
-        if y is None:
-            raise ValueError(f"requires y to be passed, but the target y is None: {type(self).__name__} needs labels.")
-        if is_dask(y):
-            y = y.compute()
-        if sp.issparse(y):
-            raise ValueError("y must be a dense array of labels.")
-        y = column_or_1d(y, warn=True)
-        if y.dtype.kind == "f":
-            assert_all_finite(y, input_name="y")
-        check_classification_targets(y)
-        if not is_dask(X):
-            check_consistent_length(X, y)
-        return np.asarray(y)
-
-    def _check_classes(self, classes: NDArray[Any]) -> None:
-        if len(classes) < 2:
-            raise ValueError(f"The number of classes has to be greater than one; got {len(classes)} class")
-
-    def _forget(self) -> Self:
-        """Remove all fitted attributes."""
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
-            delattr(self, name)
-        return self
-
-
-def opened(X: Any) -> Any:
-    """Open the data set if X is a path; return other input as it is."""
-    return Dataset.open(X) if isinstance(X, (str, Path)) else X
-
-
-def _check_block(block: Any) -> Any:
-    return _summed(check_array(block, accept_sparse="csr", dtype="numeric"))
-
-
-def _summed(X: Any) -> Any:
-    """Sum duplicate entries of sparse rows, which SciPy allows."""
-    if is_sparse(X) and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X

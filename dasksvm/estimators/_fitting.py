@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from dasksvm import config
+from dasksvm.data.array_types import ColumnLike, RowsLike
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import (
     DatasetSource,
@@ -28,10 +29,11 @@ from dasksvm.data.sources import (
     moments,
 )
 from dasksvm.estimators._base import KernelClassifier
-from dasksvm.estimators.certificate import Question
+from dasksvm.estimators.certificate import RowEvaluator
 from dasksvm.estimators.parameters import Rule, check_parameters
-from dasksvm.estimators.problem import Problem
+from dasksvm.estimators.problem import Problem, read_problem
 from dasksvm.model.kernel_model import KernelModel
+from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.preview import Finished
@@ -43,7 +45,15 @@ from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.messages import Progress
 from dasksvm.solver.registry import look_up
 from dasksvm.solver.state.expansion import SEEDS
-from dasksvm.training.callbacks import HeldOut, History, ProgressLines, Shown, TimeBudget, Together, Watcher
+from dasksvm.training.callbacks import (
+    HeldOut,
+    HeldOutEvaluation,
+    History,
+    ProgressLines,
+    TimeBudget,
+    Watcher,
+    WatcherGroup,
+)
 from dasksvm.training.local_executor import LocalExecutor
 from dasksvm.training.snapshots import Checkpoint, Snapshots
 from dasksvm.training.timings import Timings
@@ -75,9 +85,24 @@ CHECKED = 1000
 # Violations are differences of numbers near 1: smaller ones are rounding errors, which a solver could never remove.
 LEAST_TOL = 1e-14
 # Function that is called with the learner and its examples before the learner gets its order.
-Begin = Callable[[Learner, Examples], None]
+PrepareLearner = Callable[[Learner, Examples], None]
 # Function that returns the checkpoint of a run; its arguments define the run, the last one says whether the seed is fixed.
-Keeping = Callable[[Settings, Examples, bool], Checkpoint]
+MakeCheckpoint = Callable[[Settings, Examples, bool], Checkpoint]
+
+
+class SharedSettings(TypedDict):
+    """The fields of `Settings` that do not depend on the solver."""
+
+    kernel: Kernel
+    problems: int
+    epochs: int
+    max_examples: int
+    max_support: int
+    cache_bytes: int
+    inflight_bytes: int
+    lookahead: int
+    filter: bool
+    selection: Selection
 
 
 class LearnedClassifier(KernelClassifier):
@@ -85,29 +110,14 @@ class LearnedClassifier(KernelClassifier):
 
     _parameter_rules: dict[str, Rule]
     # Number of examples of each class with which a run begins, before it follows its order.
-    _first = SEEDS
+    _initial_per_class = SEEDS
     client: Any
 
-    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
-        """Make the settings of a run on rows with `width` features, whose values have this variance."""
+    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
+        """Make the solver's settings from those that all solvers have, for rows with `width` features."""
         raise NotImplementedError
 
-    def _common(self, width: int, variance: float, epochs: int, problems: int) -> dict[str, Any]:
-        """Return the settings that all solvers have."""
-        return {
-            "kernel": kernel_of(self, width, variance),
-            "problems": problems,
-            "epochs": epochs,
-            "max_examples": UNLIMITED,
-            "max_support": UNLIMITED,
-            "cache_bytes": int(self.cache_size * (1 << 20)),
-            "inflight_bytes": config.bytes_of("inflight-bytes"),
-            "lookahead": int(config.get("lookahead")),
-            "filter": bool(config.get("filter")),
-            "selection": Selection(),
-        }
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: RowsLike, y: ColumnLike | None = None, sample_weight: ColumnLike | None = None) -> Self:
         """Train from scratch.
 
         Parameters
@@ -129,32 +139,38 @@ class LearnedClassifier(KernelClassifier):
 
     def _fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
+        X: RowsLike,
+        y: ColumnLike | None,
+        sample_weight: ColumnLike | None,
         callbacks: Sequence[Watcher],
-        begin: Begin | None = None,
-        keeping: Keeping | None = None,
+        prepare: PrepareLearner | None = None,
+        make_checkpoint: MakeCheckpoint | None = None,
     ) -> tuple[Timings, bool]:
-        """Train from scratch, from the state that `begin` gives the learner, or from a snapshot.
+        """Train from scratch, from the state that `prepare` gives the learner, or from a snapshot.
 
         Return the timings of the run and whether it ended early.
         """
-        self._forget()
+        self._clear_fitted()
         try:
             check_parameters(self, self._parameter_rules)
-            problem = self._problem(X, y, sample_weight, reset=True)
+            problem = read_problem(self, X, y, sample_weight, reset=True)
             coding = self._coding(problem)
-            learner, examples, history, timings = self._learn(problem, coding, callbacks, begin, keeping)
-            self._publish(learner, examples, history)
+            learner, examples, history, timings = self._learn(problem, coding, callbacks, prepare, make_checkpoint)
+            self._set_fitted_attributes(learner, examples, history)
             self._warn_of_shortfall(learner, examples)
         except BaseException:
-            self._forget()
+            self._clear_fitted()
             raise
-        self._keep(learner, examples)
+        self._store_state(learner, examples)
         return timings, learner.ended_early()
 
-    def _keep(self, learner: Learner, examples: Examples) -> None:
+    def _clear_fitted(self) -> None:
+        """Remove all fitted attributes, and the state from which `partial_fit` continues."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
+            delattr(self, name)
+        self.__dict__.pop("_running", None)
+
+    def _store_state(self, learner: Learner, examples: Examples) -> None:
         """Keep the state from which `partial_fit` continues; by default none."""
 
     def _learn(
@@ -162,21 +178,21 @@ class LearnedClassifier(KernelClassifier):
         problem: Problem,
         coding: Coding,
         callbacks: Sequence[Watcher],
-        begin: Begin | None = None,
-        keeping: Keeping | None = None,
+        prepare: PrepareLearner | None = None,
+        make_checkpoint: MakeCheckpoint | None = None,
     ) -> tuple[Learner, Examples, list[dict[str, Any]], Timings]:
         """Make all passes over the examples of a problem."""
         epochs = self._passes()
         learner, examples, seed = self._prepare(problem, coding, epochs)
-        if begin is not None:
-            begin(learner, examples)
+        if prepare is not None:
+            prepare(learner, examples)
         order = RandomOrder(examples.source.chunks, seed)
-        learner.feed(order, first_of_each_class(order, examples, self._first))
-        learner, history, timings = self._run(learner, examples, callbacks, keeping)
+        learner.feed(order, first_of_each_class(order, examples, self._initial_per_class))
+        learner, history, timings = self._run(learner, examples, callbacks, make_checkpoint)
         return learner, examples, history, timings
 
     def _warn_of_shortfall(self, learner: Learner, examples: Examples) -> None:
-        """Warn if a run that should have reached the optimum did not reach `tol`; called after `_publish`."""
+        """Warn if a run that should have reached the optimum did not reach `tol`; called after `_set_fitted_attributes`."""
         if learner.converged and self.dtype != "float64":
             self._check_support_vectors(learner, examples)
         learner.converged = learner.converged and bool(learner.violation.max() <= self.tol)
@@ -196,17 +212,17 @@ class LearnedClassifier(KernelClassifier):
         if len(rows) == 0:
             return
         some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), CHECKED)).astype(np.int64))
-        alpha, judge = self._judge()
-        question = Question(self.model_, examples.coding, judge, self.support_, alpha, 0)
+        alpha, row_loss = self._row_loss()
+        evaluator = RowEvaluator(self.model_, examples.coding, row_loss, self.support_, alpha, 0)
         ids = rows[some] - examples.base
-        found = question.ask(self.support_vectors_[some], self.support_[some], examples.columns, ids)
+        found = evaluator.evaluate(self.support_vectors_[some], self.support_[some], examples.columns, ids)
         learner.violation = np.maximum(learner.violation, found.violation)
 
     def _shortfall(self, learner: Learner) -> str | None:
         """Describe how a run failed to converge; None if it was not meant to converge."""
         if self._passes() != CONVERGED:
             return None
-        return self._missed(learner)
+        return self._describe_violation(learner)
 
     def _ended_by_budget(self, learner: Learner) -> str | None:
         """Say what a run that was to end at the optimum has missed because a budget ended it; None if none did."""
@@ -219,7 +235,7 @@ class LearnedClassifier(KernelClassifier):
             f"{violation_of(learner)}."
         )
 
-    def _missed(self, learner: Learner) -> str:
+    def _describe_violation(self, learner: Learner) -> str:
         """Describe by how much the run missed `tol`, and what may help."""
         advice = "a larger tol" + (", or dtype='float64'," if self.dtype == "float32" else "")
         return f"did not reach tol={self.tol} in {self.dtype}: {violation_of(learner)}; {advice} may help."
@@ -241,7 +257,7 @@ class LearnedClassifier(KernelClassifier):
     def _prepare(self, problem: Problem, coding: Coding, epochs: int) -> tuple[Learner, Examples, int]:
         self.classes_ = problem.classes
         seed = self._seed()
-        settings, form = self._define(problem.source, epochs, coding)
+        settings, form = self._settings_and_form(problem.source, epochs, coding)
         learner = make_learner(replace(settings, seed=seed))
         return learner, Examples(problem.source, form, problem.columns, coding, 0), seed
 
@@ -265,22 +281,47 @@ class LearnedClassifier(KernelClassifier):
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(1 << 31))
 
-    def _define(self, source: Source, epochs: int, coding: Coding) -> tuple[Settings, Form]:
+    def _settings_and_form(self, source: Source, epochs: int, coding: Coding) -> tuple[Settings, Form]:
         """Return the settings of a run and the form of its features, which depend on the rows but not on the labels."""
-        mean, variance, share = moments(source)
+        mean, spread, share = moments(source)
         if source.scaling is None:
             found = source.spread().warning(self._names, STORED if isinstance(source, DatasetSource) else GIVEN)
             if found is not None:
                 warnings.warn(found, stacklevel=6)
         if self.gamma == "scale":
-            variance = deviation(source, mean, variance, KERNELS.find(self.kernel).deviation_order)
-        settings = self._settings(len(mean), variance, epochs, coding)
+            spread = deviation(source, mean, spread, KERNELS.find(self.kernel).deviation_order)
+        kernel = kernel_of(self, len(mean), spread)
+        settings = self._settings(self._shared_settings(kernel, epochs, coding.problems), len(mean), coding)
         sparse = source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
-        centre = mean if settings.kernel.formula.shift_invariant and not sparse else None
+        centre = mean if kernel.formula.shift_invariant and not sparse else None
         return settings, Form(np.dtype(look_up(DTYPES, "dtype", self.dtype)), source.scaling, centre, sparse)
 
+    def _shared_settings(self, kernel: Kernel, epochs: int, problems: int) -> SharedSettings:
+        """Return the settings that all solvers have; a parameter that an estimator does not have sets no limit."""
+        selection, lookahead = Selection(), int(config.get("lookahead"))
+        if hasattr(self, "selection"):
+            selection = Selection(self.selection, int(self.candidates), bool(config.get("exact-selection")))
+            if selection.exact and CRITERIA.find(selection.criterion).measure is not None:
+                lookahead = 1
+        return SharedSettings(
+            kernel=kernel,
+            problems=problems,
+            epochs=epochs,
+            max_examples=limit(getattr(self, "max_examples", None)),
+            max_support=limit(getattr(self, "max_support", None)),
+            cache_bytes=int(self.cache_size * (1 << 20)),
+            inflight_bytes=config.bytes_of("inflight-bytes"),
+            lookahead=lookahead,
+            filter=bool(config.get("filter")),
+            selection=selection,
+        )
+
     def _run(
-        self, learner: Learner, examples: Examples, callbacks: Sequence[Watcher], keeping: Keeping | None = None
+        self,
+        learner: Learner,
+        examples: Examples,
+        callbacks: Sequence[Watcher],
+        make_checkpoint: MakeCheckpoint | None = None,
     ) -> tuple[Learner, list[dict[str, Any]], Timings]:
         """Run a learner that has its order, in this process or on a cluster."""
         settings = learner.settings
@@ -294,18 +335,24 @@ class LearnedClassifier(KernelClassifier):
         held_out = [watcher for watcher in callbacks if isinstance(watcher, HeldOut)]
         for each in held_out:
             each.begin(self.n_features_in_, self.classes_, self._names)
-        looks = Shown(held_out, history, partial(self._model, settings.kernel, examples.form))
-        kept = None if keeping is None else keeping(settings, examples, self.random_state is not None)
+        evaluation = HeldOutEvaluation(held_out, history, partial(self._model, settings.kernel, examples.form))
+        checkpoint = (
+            None if make_checkpoint is None else make_checkpoint(settings, examples, self.random_state is not None)
+        )
         try:
             with self._cluster(examples.source) as cluster:
                 if cluster is None:
                     executor = LocalExecutor(learner, examples, config.threads())
-                    timings = executor.run(Together(watchers), looks, None if kept is None else Snapshots(kept))
+                    timings = executor.run(
+                        WatcherGroup(watchers), evaluation, None if checkpoint is None else Snapshots(checkpoint)
+                    )
                     learner = executor.learner
                 else:
                     from dasksvm import runtime
 
-                    learner, timings = runtime.run(cluster, learner, examples, Together(watchers), looks, kept)
+                    learner, timings = runtime.run(
+                        cluster, learner, examples, WatcherGroup(watchers), evaluation, checkpoint
+                    )
         finally:
             if self.verbose:
                 lines.close()
@@ -318,7 +365,7 @@ class LearnedClassifier(KernelClassifier):
             return nullcontext()
         from dasksvm import runtime
 
-        return runtime.connected(self.client)
+        return runtime.use_client(self.client)
 
     def _model(self, kernel: Kernel, form: Form, finished: Finished) -> KernelModel:
         """Make a model of a finished copy; its support vectors equal the rows up to rounding."""
@@ -342,7 +389,7 @@ class LearnedClassifier(KernelClassifier):
             None if names is None else tuple(names),
         )
 
-    def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
+    def _set_fitted_attributes(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
         alpha, codes, rows, slots = learner.solution()
         source, base = examples.source, examples.base
         if rows.min(initial=base) >= base:
@@ -352,9 +399,9 @@ class LearnedClassifier(KernelClassifier):
             vectors = sp.csr_matrix(vectors) if source.sparse else vectors
         support = rows if base else support_rows(source, rows)
         model = self._model_of(learner.settings.kernel, examples.form, vectors, alpha, learner.extremes)
-        self._show(model, support, codes, learner.progress(), history)
+        self._set_attributes(model, support, codes, learner.progress(), history)
 
-    def _show(
+    def _set_attributes(
         self, model: KernelModel, support: Ints, codes: Ints, progress: Progress, history: list[dict[str, Any]]
     ) -> None:
         """Set the fitted attributes."""
@@ -382,9 +429,9 @@ def limit(budget: int | None) -> int:
     return UNLIMITED if budget is None else int(budget)
 
 
-def kernel_of(estimator: Any, width: int, variance: float) -> Kernel:
-    """Make the kernel of an estimator for rows with `width` features, whose values have this variance."""
+def kernel_of(estimator: Any, width: int, spread: float) -> Kernel:
+    """Make the kernel of an estimator for rows with `width` features, whose values have this spread (see `deviation`)."""
     gamma = estimator.gamma
     if isinstance(gamma, str):
-        gamma = look_up(GAMMAS, "gamma", gamma)(width, variance)
+        gamma = look_up(GAMMAS, "gamma", gamma)(width, spread)
     return Kernel(estimator.kernel, float(gamma), float(estimator.coef0), int(estimator.degree))

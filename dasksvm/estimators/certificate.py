@@ -22,7 +22,7 @@ Values = NDArray[np.float64]
 # Rows are evaluated in blocks of CHUNK_ROWS, or of fewer rows if a block would need more memory than this.
 BLOCK_BYTES = 64 << 20
 # Number of partial results that one task merges.
-TOGETHER = 16
+MERGED_AT_ONCE = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Tally(NamedTuple):
 
 
 # Takes targets, decision values (n, P) and coefficients (V, n); returns Σ C_i loss_i, and the violations, shape (P, n).
-Judge = Callable[[Targets, Values, Values], tuple[float, Values]]
+RowLoss = Callable[[Targets, Values, Values], tuple[float, Values]]
 
 
 def hinge(targets: Targets, values: Values, alpha: Values) -> tuple[float, Values]:
@@ -92,14 +92,14 @@ def hinge(targets: Targets, values: Values, alpha: Values) -> tuple[float, Value
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class RowEvaluator:
     """Everything that is needed to evaluate a chunk; it is one shared key of the Dask graph.
 
     Attributes
     ----------
     model : KernelModel
     coding : Coding
-    judge : callable
+    row_loss : callable
     support : ndarray of int64, shape (S,)
         Numbers of the rows that have coefficients.
     alpha : ndarray of float64, shape (V, S)
@@ -109,12 +109,12 @@ class Question:
 
     model: KernelModel
     coding: Coding
-    judge: Judge
+    row_loss: RowLoss
     support: Ints
     alpha: Values
     worst: int
 
-    def ask(self, X: Any, rows: Ints, columns: Labels, ids: Ints) -> Tally:
+    def evaluate(self, X: Any, rows: Ints, columns: Labels, ids: Ints) -> Tally:
         """Evaluate some rows, block by block.
 
         Parameters
@@ -128,7 +128,7 @@ class Question:
         """
         step = self.step(X)
         parts = [slice(at, at + step) for at in range(0, X.shape[0], step)]
-        return merge([self._judge(X[part], rows[part], columns, ids[part]) for part in parts], self.worst)
+        return merge([self._row_loss(X[part], rows[part], columns, ids[part]) for part in parts], self.worst)
 
     def step(self, X: Any) -> int:
         """Return the number of rows of a block."""
@@ -136,10 +136,10 @@ class Question:
             return CHUNK_ROWS
         return min(max(BLOCK_BYTES // (8 * self.model.width), 1), CHUNK_ROWS)
 
-    def _judge(self, X: Any, rows: Ints, columns: Labels, ids: Ints) -> Tally:
+    def _row_loss(self, X: Any, rows: Ints, columns: Labels, ids: Ints) -> Tally:
         targets = self.coding.targets(columns.codes(ids), columns.weights(ids))
         values = self.model.decision_function(X.astype(np.float64))
-        loss, found = self.judge(targets, values, self._alpha_of(rows))
+        loss, found = self.row_loss(targets, values, self._alpha_of(rows))
         problems, at = np.nonzero(found > 0.0)
         worst = found.max(axis=1, initial=0.0)
         return _with_the_worst(Tally(loss, worst, rows[at], found[problems, at], problems), self.worst)
@@ -180,12 +180,12 @@ def _with_the_worst(tally: Tally, count: int) -> Tally:
     return Tally(*tally[:2], rows[best], violations[best], problems[best])
 
 
-def tally(question: Question, source: Source, columns: Labels, client: Any) -> Tally:
+def evaluate_source(evaluator: RowEvaluator, source: Source, columns: Labels, client: Any) -> Tally:
     """Evaluate all rows of a source in parallel, with a few chunks in memory at a time.
 
     Parameters
     ----------
-    question : Question
+    evaluator : RowEvaluator
     source : MemorySource, DaskSource or DatasetSource
     columns : Labels
     client : distributed.Client or None
@@ -194,8 +194,8 @@ def tally(question: Question, source: Source, columns: Labels, client: Any) -> T
     if not sum(source.chunks):
         raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
     if isinstance(source, MemorySource):
-        return _in_memory(question, source.X, columns)
-    lazy = _lazily(question, source, columns)
+        return _in_memory(evaluator, source.X, columns)
+    lazy = _lazily(evaluator, source, columns)
     if client is not None:
         found: Tally = client.compute(lazy, sync=True)
         return found
@@ -205,22 +205,22 @@ def tally(question: Question, source: Source, columns: Labels, client: Any) -> T
     return found
 
 
-def _in_memory(question: Question, X: Any, columns: Labels) -> Tally:
-    step = question.step(X)
+def _in_memory(evaluator: RowEvaluator, X: Any, columns: Labels) -> Tally:
+    step = evaluator.step(X)
 
-    def ask(start: int) -> Tally:
+    def evaluate_rows(start: int) -> Tally:
         rows = np.arange(start, min(start + step, X.shape[0]))
-        return question.ask(X[start : start + step], rows, columns, rows)
+        return evaluator.evaluate(X[start : start + step], rows, columns, rows)
 
     with one_thread(), ThreadPoolExecutor(config.threads(), "dasksvm-certificate") as pool:
-        return merge(list(pool.map(ask, range(0, X.shape[0], step))), question.worst)
+        return merge(list(pool.map(evaluate_rows, range(0, X.shape[0], step))), evaluator.worst)
 
 
-def _lazily(question: Question, source: DaskSource | DatasetSource, columns: Labels) -> Any:
-    """Make a task for each chunk, and a tree of tasks that merge their results; the question is one shared key."""
+def _lazily(evaluator: RowEvaluator, source: DaskSource | DatasetSource, columns: Labels) -> Any:
+    """Make a task for each chunk, and a tree of tasks that merge their results; the evaluator is one shared key."""
     from dask.delayed import delayed
 
-    shared = delayed(question, pure=False)
+    shared = delayed(evaluator, pure=False)
     ends = np.cumsum(source.chunks).tolist()
     chunks = [(at, end - size, end) for at, (size, end) in enumerate(zip(source.chunks, ends, strict=True)) if size]
     if isinstance(source, DatasetSource):
@@ -229,27 +229,27 @@ def _lazily(question: Question, source: DaskSource | DatasetSource, columns: Lab
     else:
         assert isinstance(columns, MemoryLabels)
         found = [
-            delayed(certify_block)(shared, _as_it_is(source.checked(at)), start, columns.part(start, end))
+            delayed(certify_block)(shared, _task_of(source.checked(at)), start, columns.part(start, end))
             for at, start, end in chunks
         ]
     while len(found) > 1:
-        groups = [found[at : at + TOGETHER] for at in range(0, len(found), TOGETHER)]
-        found = [delayed(merge)(group, question.worst) for group in groups]
+        groups = [found[at : at + MERGED_AT_ONCE] for at in range(0, len(found), MERGED_AT_ONCE)]
+        found = [delayed(merge)(group, evaluator.worst) for group in groups]
     return found[0]
 
 
-def _as_it_is(block: Any) -> Any:
+def _task_of(block: Any) -> Any:
     """Return the task behind an array of one block, so that the block is not copied."""
     return block.to_delayed().item()
 
 
-def certify_stored(question: Question, source: DatasetSource, at: int, start: int, end: int) -> Tally:
+def certify_stored(evaluator: RowEvaluator, source: DatasetSource, at: int, start: int, end: int) -> Tally:
     """Read and evaluate a chunk of a data set."""
     data, ids = source.data, np.arange(start, end)
-    return question.ask(data.part(at), data.source_rows(ids), data, ids)
+    return evaluator.evaluate(data.part(at), data.source_rows(ids), data, ids)
 
 
-def certify_block(question: Question, block: Any, start: int, columns: Labels) -> Tally:
+def certify_block(evaluator: RowEvaluator, block: Any, start: int, columns: Labels) -> Tally:
     """Evaluate a block of a Dask array, whose first row has the number `start`."""
     ids = np.arange(len(columns))
-    return question.ask(block, start + ids, columns, ids)
+    return evaluator.evaluate(block, start + ids, columns, ids)

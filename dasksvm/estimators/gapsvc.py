@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.data.array_types import ClassWeights, RandomState
 from dasksvm.data.coding import Coding
-from dasksvm.estimators._fitting import UNLIMITED
+from dasksvm.estimators._fitting import UNLIMITED, SharedSettings
 from dasksvm.estimators._online import OnlineClassifier
-from dasksvm.estimators.certificate import Judge
+from dasksvm.estimators.certificate import RowLoss
 from dasksvm.estimators.lasvc import RULES as SHARED
 from dasksvm.estimators.parameters import NONE, Rule, either, integer, one_of, real
 from dasksvm.solver.engine.settings import Settings
@@ -151,7 +152,7 @@ class GapSVC(OnlineClassifier):
     """
 
     _parameter_rules = RULES
-    _first = 0
+    _initial_per_class = 0
 
     def __init__(
         self,
@@ -173,11 +174,11 @@ class GapSVC(OnlineClassifier):
         max_examples: int | None = None,
         max_support: int | None = None,
         max_time: float | None = None,
-        class_weight: Any = None,
+        class_weight: ClassWeights = None,
         decision_function_shape: str = "ovr",
         cache_size: float = 1000,
         dtype: str = "float32",
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         client: Any = None,
     ) -> None:
@@ -213,15 +214,15 @@ class GapSVC(OnlineClassifier):
         labels = np.repeat(signs, self.n_support_, axis=1)
         return float((labels * self.model_.coefficients).sum()) - half_norm, half_norm
 
-    def _judge(self) -> tuple[NDArray[np.float64], Judge]:
+    def _row_loss(self) -> tuple[NDArray[np.float64], RowLoss]:
         if not look_up(VARIANTS, "variant", self.variant).convex:
             raise ValueError(
                 f"there is no certificate for variant={self.variant!r}: the ramp loss is not convex, so that no dual objective "
                 "bounds the primal one, and the gap between them does not show how far the model is from an optimum."
             )
-        return super()._judge()
+        return super()._row_loss()
 
-    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
+    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
         variant = look_up(VARIANTS, "variant", self.variant)
         rules = GapRules(
             tau=float(self.tol),
@@ -232,4 +233,4 @@ class GapSVC(OnlineClassifier):
             warmup=int(self.warmup),
             allowance=int(self.allowance) if variant.clean else UNLIMITED,
         )
-        return GapSettings(rules=rules, **self._common(width, variance, epochs, coding.problems))
+        return GapSettings(rules=rules, **shared)

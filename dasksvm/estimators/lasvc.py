@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from dasksvm.data.array_types import ClassWeights, ColumnLike, RandomState, RowsLike
 from dasksvm.data.coding import Coding
-from dasksvm.estimators._fitting import CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES
+from dasksvm.estimators._fitting import CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES, SharedSettings
 from dasksvm.estimators._online import OnlineClassifier
 from dasksvm.estimators.parameters import NONE, Rule, check_parameters, either, flag, integer, one_of, real, registered
+from dasksvm.estimators.problem import read_problem
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.settings import Settings
@@ -157,11 +159,11 @@ class LaSVC(OnlineClassifier):
         max_examples: int | None = None,
         max_support: int | None = None,
         max_time: float | None = None,
-        class_weight: Any = None,
+        class_weight: ClassWeights = None,
         decision_function_shape: str = "ovr",
         cache_size: float = 1000,
         dtype: str = "float32",
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         client: Any = None,
     ) -> None:
@@ -189,17 +191,17 @@ class LaSVC(OnlineClassifier):
         self.verbose = verbose
         self.client = client
 
-    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
+    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
         return LasvmSettings(
-            tau=self._tolerance / 2 if epochs == CONVERGED else self._tolerance,
+            tau=self._tolerance / 2 if shared["epochs"] == CONVERGED else self._tolerance,
             reprocess=int(self.reprocess),
             delta_max=np.inf if self.delta_max is None else float(self.delta_max),
             second_order=bool(self.second_order),
             finish=bool(self.finish),
-            **self._common(width, variance, epochs, coding.problems),
+            **shared,
         )
 
-    def _fit_path(self, X: Any, y: Any, Cs: Sequence[float]) -> tuple[list[KernelModel], int]:
+    def _fit_path(self, X: RowsLike, y: ColumnLike, Cs: Sequence[float]) -> tuple[list[KernelModel], int]:
         """Train for several values of C together, with the same kernel rows; the estimator is unfitted afterwards.
 
         Parameters
@@ -216,17 +218,17 @@ class LaSVC(OnlineClassifier):
         evaluations : int
             Number of kernel values computed for all models together.
         """
-        self._forget()
+        self._clear_fitted()
         try:
             check_parameters(self, self._parameter_rules)
-            problem = self._problem(X, y, None, reset=True)
+            problem = read_problem(self, X, y, None, reset=True)
             coding = Coding.of(problem.boxes(1.0, self.class_weight), pairwise=self._pairwise, factors=Cs)
             learner, examples, history, _ = self._learn(problem, coding, ())
-            self._publish(learner, examples, history)
+            self._set_fitted_attributes(learner, examples, history)
             self._warn_of_shortfall(learner, examples)
             whole, evaluations = self.model_, self.kernel_evaluations_
         finally:
-            self._forget()
+            self._clear_fitted()
         count = coding.problems // len(Cs)
         models = []
         for start in range(0, coding.problems, count):

@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dasksvm.data.array_types import ClassWeights, RandomState
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples, Form
-from dasksvm.estimators._fitting import CONVERGED
+from dasksvm.estimators._fitting import CONVERGED, SharedSettings
 from dasksvm.estimators._online import OnlineClassifier
-from dasksvm.estimators.certificate import Judge
+from dasksvm.estimators.certificate import RowLoss
 from dasksvm.estimators.lasvc import RULES as SHARED
 from dasksvm.estimators.parameters import Rule, check_unused, flag, one_of
 from dasksvm.estimators.problem import Problem
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.engine.learner import Learner
-from dasksvm.solver.engine.selection import Selection
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import Targets
@@ -191,10 +191,10 @@ class MulticlassSVC(OnlineClassifier):
         max_examples: int | None = None,
         max_support: int | None = None,
         max_time: float | None = None,
-        class_weight: Any = None,
+        class_weight: ClassWeights = None,
         cache_size: float = 1000,
         dtype: str = "float32",
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         client: Any = None,
     ) -> None:
@@ -228,14 +228,14 @@ class MulticlassSVC(OnlineClassifier):
         boxes = problem.boxes(self.C, self.class_weight)
         return Coding(np.zeros((1, len(boxes))), boxes[None])
 
-    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
+    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
         larank, batch, unused = look_up(SOLVERS, "solver", self.solver)
         check_unused(self, unused, f"solver={self.solver!r}")
         if larank and self.machine != "cs":
             raise ValueError(f"solver 'larank' is for machine 'cs' only. Got {self.machine!r} instead.")
         steps = 4 if self.old_new else 3
         rules = online.MachineRules(
-            tau=self._tolerance / 2 if epochs == CONVERGED else self._tolerance,
+            tau=self._tolerance / 2 if shared["epochs"] == CONVERGED else self._tolerance,
             steps=1 if batch else steps,
             strategy=look_up(WORKING_SETS, "working_set", self.working_set),
             larank=larank,
@@ -244,16 +244,13 @@ class MulticlassSVC(OnlineClassifier):
         )
         return MachineSettings(
             tau=rules.tau,
-            finish=bool(self.finish) or batch or epochs == CONVERGED,
+            finish=bool(self.finish) or batch or shared["epochs"] == CONVERGED,
             machine=machine(self.machine, coding.signs.shape[1]),
             rules=rules,
-            **self._common(width, variance, epochs, 1),
+            **shared,
         )
 
-    def _selection(self) -> Selection:
-        return Selection()
-
-    def _goes_on(self, learner: Learner, coding: Coding) -> bool:
+    def _can_continue(self, learner: Learner, coding: Coding) -> bool:
         assert isinstance(learner, MachineLearner)
         return learner.machine == machine(self.machine, coding.signs.shape[1])
 
@@ -264,9 +261,9 @@ class MulticlassSVC(OnlineClassifier):
             alpha, extremes = np.diff(alpha, axis=0), extremes[:1]
         return super()._model_of(kernel, form, vectors, alpha, extremes)
 
-    def _publish(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
+    def _set_fitted_attributes(self, learner: Learner, examples: Examples, history: list[dict[str, Any]]) -> None:
         assert isinstance(learner, MachineLearner)
-        super()._publish(learner, examples, history)
+        super()._set_fitted_attributes(learner, examples, history)
         self.alpha_ = learner.dual_variables()
 
     def _dual(self) -> tuple[float, float]:
@@ -275,14 +272,14 @@ class MulticlassSVC(OnlineClassifier):
         half_norm = share * float(self.model_.squared_norms().sum())
         return float(self.alpha_.sum()) - half_norm, half_norm
 
-    def _judge(self) -> tuple[NDArray[np.float64], Judge]:
-        return self.alpha_, partial(judge, machine(self.machine, len(self.classes_)))
+    def _row_loss(self) -> tuple[NDArray[np.float64], RowLoss]:
+        return self.alpha_, partial(machine_loss, machine(self.machine, len(self.classes_)))
 
 
-def judge(
+def machine_loss(
     machine: Machine, targets: Targets, values: NDArray[np.float64], alpha: NDArray[np.float64]
 ) -> tuple[float, NDArray[np.float64]]:
-    """Compute the loss and the violations of rows in a machine, which is one problem; this is a `Judge` of certificates."""
+    """Compute the loss and the violations of rows in a machine, which is one problem; this is a `RowLoss` of certificates."""
     margins = np.stack([-values[:, 0], values[:, 0]]) / 2 if machine.classes == 2 else np.ascontiguousarray(values.T)
     (bound,), labels = targets.bound, targets.codes
     loss = float(bound @ losses(machine, margins, labels))

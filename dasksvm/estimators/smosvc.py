@@ -3,9 +3,20 @@
 from functools import partial
 from typing import Any, Self
 
+from sklearn.svm import SVC
+
+from dasksvm.data.array_types import ClassWeights, ColumnLike, RandomState, RowsLike
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples
-from dasksvm.estimators._fitting import DTYPES, GAMMAS, SHAPES, UNLIMITED, LearnedClassifier, violation_of
+from dasksvm.estimators._fitting import (
+    DTYPES,
+    GAMMAS,
+    SHAPES,
+    UNLIMITED,
+    LearnedClassifier,
+    SharedSettings,
+    violation_of,
+)
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real, registered
 from dasksvm.estimators.start import Start
 from dasksvm.solver.decomposition.batch_learner import BatchLearner
@@ -130,11 +141,11 @@ class SMOSVC(LearnedClassifier):
         working_set_size: int | None = None,
         max_iter: int = -1,
         max_time: float | None = None,
-        class_weight: Any = None,
+        class_weight: ClassWeights = None,
         decision_function_shape: str = "ovr",
         cache_size: float = 1000,
         dtype: str = "float32",
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         client: Any = None,
     ) -> None:
@@ -158,7 +169,13 @@ class SMOSVC(LearnedClassifier):
         self.verbose = verbose
         self.client = client
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, start: Any = None) -> Self:
+    def fit(
+        self,
+        X: RowsLike,
+        y: ColumnLike | None = None,
+        sample_weight: ColumnLike | None = None,
+        start: LearnedClassifier | SVC | None = None,
+    ) -> Self:
         """Train to the optimum, from scratch or from the coefficients of another model.
 
         Parameters
@@ -183,12 +200,12 @@ class SMOSVC(LearnedClassifier):
         try:
             known = None if start is None else Start.of(start)
         except ValueError:
-            self._forget()
+            self._clear_fitted()
             raise
-        self._fit(X, y, sample_weight, (), None if known is None else partial(self._begin_at, known))
+        self._fit(X, y, sample_weight, (), None if known is None else partial(self._start_from, known))
         return self
 
-    def _begin_at(self, start: Start, learner: Learner, examples: Examples) -> None:
+    def _start_from(self, start: Start, learner: Learner, examples: Examples) -> None:
         assert isinstance(learner, BatchLearner)
         pairwise = self._pairwise and len(self.classes_) > 2
         learner.begin_at(*start.place(examples, self.classes_, pairwise))
@@ -208,17 +225,18 @@ class SMOSVC(LearnedClassifier):
             return f"stopped after max_iter={self.max_iter} steps; {violation}."
         if self.stop == "gain":
             return f"stopped because the steps became shorter than tol={self.tol}; {violation}."
-        return self._missed(learner)
+        return self._describe_violation(learner)
 
-    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
+    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
         if self.stop != "kkt" and self.working_set_size != PAIR:
             raise ValueError(
                 f"stop={self.stop!r} needs working_set_size=2: with larger blocks, training ends when no pair violates."
             )
-        common = self._common(width, variance, epochs, coding.problems) | {"tau": self._tolerance}
         chosen, shrinking = self.working_set, bool(self.shrinking)
         limit = UNLIMITED if self.max_iter == -1 else int(self.max_iter)
         if self.working_set_size == PAIR:
-            return PairSettings(rules=PairRules(chosen, self.stop, shrinking, limit, rows=2), **common)
+            return PairSettings(
+                rules=PairRules(chosen, self.stop, shrinking, limit, rows=2), tau=self._tolerance, **shared
+            )
         size = 0 if self.working_set_size is None else int(self.working_set_size)
-        return BlockSettings(rules=BlockRules(chosen, size, shrinking, limit), **common)
+        return BlockSettings(rules=BlockRules(chosen, size, shrinking, limit), tau=self._tolerance, **shared)

@@ -72,7 +72,7 @@ def submit(
         "data": path,
         "solver": type(estimator).__name__,
         "parameters": {
-            key: _told(value) for key, value in bare.get_params().items() if key not in ("client", "verbose")
+            key: _as_json_value(value) for key, value in bare.get_params().items() if key not in ("client", "verbose")
         },
         "checkpoint": folder,
     }
@@ -90,7 +90,7 @@ def _train(
     data = Dataset.open(path).needs_labels()
     passes = max(estimator._passes(), 1) if hasattr(estimator, "epochs") else 1
     driver.describe(examples=min(passes * len(data), getattr(estimator, "max_examples", None) or UNLIMITED))
-    again = folder is not None and (resume or driver.again)
+    again = folder is not None and (resume or driver.begun_before)
     run = train(data, estimator, driver.client, folder, every, again, [driver])
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "model")
@@ -111,5 +111,5 @@ def _absolute(path: str | Path) -> str:
     return text if is_url(text) else str(Path(text).absolute())
 
 
-def _told(value: Any) -> Any:
+def _as_json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from dasksvm.data.array_types import ClassWeights, RandomState
 from dasksvm.data.coding import Coding
+from dasksvm.estimators._fitting import SharedSettings
 from dasksvm.estimators._online import OnlineClassifier
 from dasksvm.estimators.lasvc import RULES as SHARED
 from dasksvm.estimators.parameters import NONE, Rule, check_unused, either, flag, integer, one_of
@@ -119,7 +121,7 @@ class TrackingSVC(OnlineClassifier):
     """
 
     _parameter_rules = RULES
-    _first = 0
+    _initial_per_class = 0
 
     def __init__(
         self,
@@ -140,11 +142,11 @@ class TrackingSVC(OnlineClassifier):
         max_examples: int | None = None,
         max_support: int | None = None,
         max_time: float | None = None,
-        class_weight: Any = None,
+        class_weight: ClassWeights = None,
         decision_function_shape: str = "ovr",
         cache_size: float = 1000,
         dtype: str = "float32",
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         client: Any = None,
     ) -> None:
@@ -172,7 +174,7 @@ class TrackingSVC(OnlineClassifier):
         self.verbose = verbose
         self.client = client
 
-    def _settings(self, width: int, variance: float, epochs: int, coding: Coding) -> Settings:
+    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
         batch, support = look_up(SOLVERS, "solver", self.solver), look_up(GRADIENTS, "gradients", self.gradients)
         if batch:
             check_unused(self, ("process", "average", "gradients"), f"solver={self.solver!r}")
@@ -182,8 +184,7 @@ class TrackingSVC(OnlineClassifier):
             )
         if batch and self.selection != RANDOM:
             raise ValueError(f"selection {self.selection!r} is for solver 'online' only: 'batch' adds all examples.")
-        common = self._common(width, variance, epochs, coding.problems)
         if batch:
-            return AscentSettings(steps=int(self.steps), **common)
+            return AscentSettings(steps=int(self.steps), **shared)
         rules = TrackingRules(int(self.steps), bool(self.process), support, bool(self.average))
-        return TrackingSettings(rules=rules, **common)
+        return TrackingSettings(rules=rules, **shared)

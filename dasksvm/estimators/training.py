@@ -11,6 +11,8 @@ from zlib import crc32
 from sklearn.base import clone
 
 from dasksvm import config
+from dasksvm.data.array_types import ColumnLike, RowsLike
+from dasksvm.data.dataset import Dataset
 from dasksvm.data.paths import local
 from dasksvm.data.sources import DatasetSource, Examples
 from dasksvm.estimators._fitting import LearnedClassifier
@@ -46,7 +48,7 @@ class Run:
 
 
 def train(
-    data: Any,
+    data: Dataset | str | Path | tuple[RowsLike, ColumnLike],
     estimator: LearnedClassifier,
     client: Any = None,
     checkpoint: str | Path | None = None,
@@ -84,8 +86,10 @@ def train(
     check_checkpoint(checkpoint, every, resume)
     fitted = clone(estimator).set_params(client=estimator.client if client is None else client)
     X, y = data if isinstance(data, tuple) else (data, None)
-    keeping = None if checkpoint is None else partial(_kept, str(local(checkpoint).absolute()), every, resume)
-    timings, stopped = fitted._fit(X, y, None, callbacks, keeping=keeping)
+    make_checkpoint = (
+        None if checkpoint is None else partial(_checkpoint_of, str(local(checkpoint).absolute()), every, resume)
+    )
+    timings, stopped = fitted._fit(X, y, None, callbacks, make_checkpoint=make_checkpoint)
     return Run(fitted.model_, fitted, fitted.history_, timings, stopped)
 
 
@@ -97,7 +101,7 @@ def check_checkpoint(checkpoint: str | Path | None, every: float | None, resume:
         local(checkpoint)
 
 
-def _kept(
+def _checkpoint_of(
     folder: str, every: float | None, resume: bool, settings: Settings, examples: Examples, seeded: bool
 ) -> Checkpoint:
     run = defined_by(settings, examples)

@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from dasksvm.data.array_file import replacing
 from dasksvm.data.blocks import MOST_FEATURES
 from dasksvm.data.chunked import csr, is_sparse
 from dasksvm.data.paths import local
+from dasksvm.data.statistics import Scaling
 from dasksvm.model.formats import ModelFormat
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.model.native import MOST_DEGREE
@@ -23,6 +24,7 @@ from dasksvm.model.pair_layout import Values, by_class, by_pair
 from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.registry import KERNELS
+from dasksvm.solver.registry import look_up
 
 LARGEST = MOST_FEATURES
 # Bounds the memory that a small malicious file can claim: there are coefficients for each pair of classes and support vector.
@@ -83,37 +85,65 @@ def _labels(classes: NDArray[Any], path: str | Path) -> Ints:
 def without_scaling(model: KernelModel) -> KernelModel:
     """Return a model without scaling that makes the same decisions for unscaled rows.
 
-    The inner product of scaled rows, Σ f² (x - o)(s - o), is the inner product of x and f² (s - o) plus a term that does not
-    depend on x. With the linear kernel, this term goes into the intercepts; with poly and sigmoid, it must be 0. The rbf kernel
-    depends on distances only, so that a common factor of all features goes into γ.
+    Raises
+    ------
+    ValueError
+        If the kernel does not allow this; see `WITHOUT_SCALING`.
     """
     if model.scaling is None:
         return model
-    offset, factor, kernel = model.scaling.offset, model.scaling.factor, model.kernel
-    shifts = bool(offset.any())
-    vectors: Any = model.support_vectors
-    match kernel.name:
-        case "rbf":
-            if np.all(np.abs(factor) == np.abs(factor[0])):
-                return replace(model, kernel=replace(kernel, gamma=kernel.gamma * float(factor[0]) ** 2), scaling=None)
-            folds = False
-        case "linear":
-            folds = not shifts or not is_sparse(vectors)
-        case "poly" | "sigmoid":
-            folds = not shifts
-        case _:
-            raise ValueError(f"the scaling cannot be included in a model with kernel {kernel.name!r}.")
-    if not folds:
+    theirs = model.kernel.formula.libsvm
+    if theirs is None:
+        raise ValueError(f"the scaling cannot be included in a model with kernel {model.kernel.name!r}.")
+    found = look_up(WITHOUT_SCALING, "kernel of LIBSVM", theirs.name)(model, model.scaling)
+    if found is None:
         raise ValueError(
             "this model has a scaling of the features, which LIBSVM's format does not support and which cannot be included in a "
-            f"model with kernel {kernel.name}: scale the rows before training, or use to_sklearn()."
+            f"model with kernel {model.kernel.name}: scale the rows before training, or use to_sklearn()."
         )
+    return found
+
+
+def _with_scaled_gamma(model: KernelModel, scaling: Scaling) -> KernelModel | None:
+    """Include a scaling with one factor in γ: a function of distances ignores the offset."""
+    factor = scaling.factor
+    if not np.all(np.abs(factor) == np.abs(factor[0])):
+        return None
+    kernel = replace(model.kernel, gamma=model.kernel.gamma * float(factor[0]) ** 2)
+    return replace(model, kernel=kernel, scaling=None)
+
+
+def _with_scaled_vectors(model: KernelModel, scaling: Scaling) -> KernelModel | None:
+    """Include a scaling without offset in the support vectors: Σ f² x·s is the inner product of x and f² s."""
+    return None if scaling.offset.any() else _with_scaled_vectors_and_intercepts(model, scaling)
+
+
+def _with_scaled_vectors_and_intercepts(model: KernelModel, scaling: Scaling) -> KernelModel | None:
+    """Include a scaling in the support vectors and the intercepts.
+
+    The inner product of scaled rows, Σ f² (x - o)(s - o), is the inner product of x and f² (s - o) plus a term that does not
+    depend on x, which goes into the intercepts. Sparse support vectors would become dense by an offset.
+    """
+    offset, factor = scaling.offset, scaling.factor
+    shifts = bool(offset.any())
+    vectors: Any = model.support_vectors
     if is_sparse(vectors):
+        if shifts:
+            return None
         vectors = sp.csr_matrix(vectors, dtype=np.float64) @ sp.diags_array(factor**2, format="csr")
     else:
         vectors = (vectors - offset) * factor**2
     intercepts = model.intercepts - model.coefficients @ (vectors @ offset) if shifts else model.intercepts
     return replace(model, support_vectors=vectors, intercepts=intercepts, scaling=None)
+
+
+# How a model with each of LIBSVM's kernels does without its scaling; the functions return None if it cannot.
+WITHOUT_SCALING: dict[str, Callable[[KernelModel, Scaling], KernelModel | None]] = {
+    "linear": _with_scaled_vectors_and_intercepts,
+    "polynomial": _with_scaled_vectors,
+    "rbf": _with_scaled_gamma,
+    "sigmoid": _with_scaled_vectors,
+}
 
 
 def _lines(vectors: Any, coefficients: Values) -> Iterator[str]:
@@ -156,12 +186,12 @@ def read(path: str | Path, features: int | None = None) -> KernelModel:
     path = local(path)
     try:
         with path.open("rb") as file:
-            return _Reading(file).model(features)
+            return _ModelReader(file).model(features)
     except ValueError as error:
         raise ValueError(f"{path} is not a valid LIBSVM model: {error}") from error
 
 
-class _Reading:
+class _ModelReader:
     """A file being read. It may come from an untrusted source, so that no number in it is used before it is checked."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -211,7 +241,7 @@ class _Reading:
     def _whole(self, key: str, least: int, most: int = LARGEST, count: int | None = None) -> list[int]:
         try:
             numbers = [_integer(word) for word in self._words(key, count)]
-        except _NoNumber as error:
+        except _InvalidWord as error:
             raise self._bad(key, str(error)) from None
         if min(numbers) < least or max(numbers) > most:
             raise self._bad(key, f"a value is not in the range {least} to {most}")
@@ -220,7 +250,7 @@ class _Reading:
     def _real(self, key: str, count: int) -> list[float]:
         try:
             return [_finite(word) for word in self._words(key, count)]
-        except _NoNumber as error:
+        except _InvalidWord as error:
             raise self._bad(key, str(error)) from None
 
     def _kernel(self) -> Kernel:
@@ -245,16 +275,16 @@ class _Reading:
             try:
                 words = line.split()
                 if len(words) < rows or len(ends) > total:
-                    raise _NoNumber("this is not a line for a support vector")
+                    raise _InvalidWord("this is not a line for a support vector")
                 pairs = [word.split(b":") for word in words[rows:]]
                 if any(len(pair) != 2 for pair in pairs):
-                    raise _NoNumber("a value is not of the form feature:value")
+                    raise _InvalidWord("a value is not of the form feature:value")
                 weights.extend([_finite(word) for word in words[:rows]])
                 values.extend([_finite(value) for _, value in pairs])
                 own = [_integer(feature) for feature, _ in pairs]
                 if own and (own[0] < 1 or own[-1] > LARGEST or own != sorted(set(own))):
-                    raise _NoNumber(f"feature numbers are not increasing and in the range 1 to {LARGEST}")
-            except _NoNumber as error:
+                    raise _InvalidWord(f"feature numbers are not increasing and in the range 1 to {LARGEST}")
+            except _InvalidWord as error:
                 raise ValueError(f"line {self._number}: {error}") from None
             columns.extend(own)
             ends.append(len(values))
@@ -271,17 +301,17 @@ class _Reading:
         return coefficients, vectors.toarray() if dense else vectors
 
 
-class _NoNumber(ValueError):
+class _InvalidWord(ValueError):
     """A word of a line is invalid."""
 
 
 def _integer(word: bytes) -> int:
     if not word.lstrip(b"+-").isdigit() or len(word) > 20:
-        raise _NoNumber(f"{word[:40].decode('ascii', 'replace')!r} is not an integer")
+        raise _InvalidWord(f"{word[:40].decode('ascii', 'replace')!r} is not an integer")
     try:
         return int(word)
     except ValueError:
-        raise _NoNumber(f"{word.decode('ascii', 'replace')!r} is not an integer") from None
+        raise _InvalidWord(f"{word.decode('ascii', 'replace')!r} is not an integer") from None
 
 
 def _finite(word: bytes) -> float:
@@ -290,7 +320,7 @@ def _finite(word: bytes) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise _NoNumber(f"{word[:40].decode('ascii', 'replace')!r} is not a finite number")
+        raise _InvalidWord(f"{word[:40].decode('ascii', 'replace')!r} is not a finite number")
     return value
 
 

@@ -11,14 +11,14 @@ from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.kernels.features import Ints
 
 # Smallest number of chunks that are computed together; their predictions are in memory at the same time.
-TOGETHER = 16
+CHUNKS_AT_ONCE = 16
 # Function that is called with the name of the phase, the number of rows so far, and their share of all rows.
 Watch = Callable[[str, int, float], None]
 
 
-def at_once(threads: int) -> int:
+def chunks_at_once(threads: int) -> int:
     """Return how many chunks are computed together on a cluster with this many threads, or without one (0)."""
-    return max(TOGETHER, 2 * threads)
+    return max(CHUNKS_AT_ONCE, 2 * threads)
 
 
 class Predicted(NamedTuple):
@@ -29,7 +29,7 @@ class Predicted(NamedTuple):
     values: NDArray[np.float64]
 
 
-def blocks(model: KernelModel, data: Dataset, together: int = TOGETHER) -> Iterator[Predicted]:
+def blocks(model: KernelModel, data: Dataset, together: int = CHUNKS_AT_ONCE) -> Iterator[Predicted]:
     """Yield the predictions for all chunks in order, several chunks at a time.
 
     Parameters
@@ -49,7 +49,7 @@ def blocks(model: KernelModel, data: Dataset, together: int = TOGETHER) -> Itera
         start += len(values)
 
 
-class Judged(NamedTuple):
+class Comparison(NamedTuple):
     """Predictions compared with labels: how many rows of each class were predicted as each class, shape (c, c).
 
     With two classes, `positive` says whether each row belongs to the second class, and `decision` is its decision value, both of
@@ -61,7 +61,9 @@ class Judged(NamedTuple):
     decision: NDArray[np.float64]
 
 
-def judge(model: KernelModel, data: Dataset, *, threads: int = 0, watch: Watch | None = None) -> Judged:
+def compare_with_labels(
+    model: KernelModel, data: Dataset, *, threads: int = 0, watch: Watch | None = None
+) -> Comparison:
     """Compare the predictions for a data set with its labels, chunk by chunk.
 
     Parameters
@@ -82,24 +84,24 @@ def judge(model: KernelModel, data: Dataset, *, threads: int = 0, watch: Watch |
         raise ValueError(f"{data.path} has the labels {unknown.tolist()}, which the model does not know.")
     pairs = zip(data.as_dask()[1].to_delayed(), model.decision_function(data).to_delayed()[:, 0], strict=True)
     shared = delayed(model, pure=True)
-    tasks = [delayed(_compare)(shared, *pair) for pair in pairs]
-    found: list[Judged] = []
-    together = at_once(threads)
+    tasks = [delayed(_compare_block)(shared, *pair) for pair in pairs]
+    found: list[Comparison] = []
+    together = chunks_at_once(threads)
     for at in range(0, len(tasks), together):
         found += compute(*tasks[at : at + together])
         if watch is not None:
             done = min(len(found) * data.chunk_rows, len(data))
             watch("evaluating", done, done / len(data))
-    return Judged(
+    return Comparison(
         np.sum([part.confusion for part in found], axis=0),
         np.concatenate([part.positive for part in found]),
         np.concatenate([part.decision for part in found]),
     )
 
 
-def _compare(model: KernelModel, true: NDArray[Any], values: NDArray[np.float64]) -> Judged:
+def _compare_block(model: KernelModel, true: NDArray[Any], values: NDArray[np.float64]) -> Comparison:
     count = len(model.classes)
     of = np.searchsorted(model.classes, true)
     table = np.bincount(of * count + model.codes(values), minlength=count * count).reshape(count, count)
     two = slice(None) if count == 2 else slice(0)
-    return Judged(table, (of == 1)[two], values[:, 0][two])
+    return Comparison(table, (of == 1)[two], values[:, 0][two])

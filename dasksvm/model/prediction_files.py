@@ -13,7 +13,7 @@ from dasksvm.data.dataset import Dataset
 from dasksvm.data.ingest.writer import NO_ROOM
 from dasksvm.data.paths import created, local
 from dasksvm.model.kernel_model import KernelModel
-from dasksvm.model.prediction import Predicted, Watch, at_once, blocks
+from dasksvm.model.prediction import Predicted, Watch, blocks, chunks_at_once
 from dasksvm.solver.kernels.features import Ints
 
 SUFFIXES = (".zarr", ".csv", ".parquet")
@@ -46,14 +46,14 @@ def write(model: KernelModel, data: Dataset, out: str, *, threads: int, watch: W
     watch : callable
         See `Watch`.
     """
-    together = at_once(threads)
+    together = chunks_at_once(threads)
     small = len(data) * (2 + len(model.intercepts)) * 8 <= SORTED_BYTES
     ordered = not data.shuffled or small
     with _whole(local(out).absolute()) as part:
         if out.endswith(".zarr") and (not data.shuffled or not small):
             counts = _write_chunks(model, data, part, together, watch)
         else:
-            table = _watched(blocks(model, data, together), len(data), watch)
+            table = _counted(blocks(model, data, together), len(data), watch)
             table = _in_order(table, _step(data)) if data.shuffled and small else table
             counts = WRITERS[Path(out).suffix](part, model, data, table)
     return Written(counts, ordered)
@@ -73,7 +73,7 @@ def _whole(out: Path) -> Iterator[Path]:
         raise
 
 
-def _watched(table: Iterator[Predicted], rows: int, watch: Watch) -> Iterator[Predicted]:
+def _counted(table: Iterator[Predicted], rows: int, watch: Watch) -> Iterator[Predicted]:
     done = 0
     for block in table:
         yield block

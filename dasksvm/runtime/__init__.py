@@ -3,9 +3,10 @@
 What is computed, and in which order, is the learner's; this package decides where, and survives what is lost.
 """
 
+from dasksvm.runtime.client import open_client, use_client
 from dasksvm.runtime.cluster import SchedulerLost, WorkersLost, local_cluster, workers_of
 from dasksvm.runtime.coordinator_client import CoordinatorLost
-from dasksvm.runtime.driver import connected, opened, run
+from dasksvm.runtime.driver import run
 from dasksvm.runtime.jobs.driver import JobCancelled
 from dasksvm.runtime.jobs.job import Job, JobLost, JobStatus, UnknownJob, check_name, launch
 
@@ -19,10 +20,10 @@ __all__ = [
     "UnknownJob",
     "WorkersLost",
     "check_name",
-    "connected",
     "launch",
     "local_cluster",
-    "opened",
+    "open_client",
     "run",
+    "use_client",
     "workers_of",
 ]

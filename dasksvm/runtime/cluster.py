@@ -16,8 +16,8 @@ from dasksvm import config
 logger = logging.getLogger("dasksvm")
 COORDINATOR, COMPUTE = "coordinator", "compute"
 LOOPBACK = "127.0.0.1"
-# Seconds of waiting after which the user is told what the run is waiting for.
-TELL_AFTER = 10.0
+# Seconds of waiting after which a run logs what it is waiting for.
+LOG_AFTER = 10.0
 # Seconds before the next attempt when the scheduler accepts no connection.
 RETRY = 0.2
 # On Python 3.11 the profiler can crash a worker that runs compiled code. The environment variables must be set before NumPy is
@@ -43,7 +43,7 @@ class WorkersLost(RuntimeError):
     """The workers that a run needs did not arrive, or gave no sign of life, for `dasksvm.worker-timeout`."""
 
 
-def workers_of(client: Client, patience: float | None = None) -> dict[str, Any]:
+def workers_of(client: Client, timeout: float | None = None) -> dict[str, Any]:
     """Return what the scheduler knows about its workers, by address.
 
     This does not use `client.scheduler_info`: the client refreshes that every two seconds without the workers, and such a
@@ -52,7 +52,7 @@ def workers_of(client: Client, patience: float | None = None) -> dict[str, Any]:
     Parameters
     ----------
     client : Client
-    patience : float, optional
+    timeout : float, optional
         See `ask_scheduler`.
 
     Raises
@@ -60,11 +60,11 @@ def workers_of(client: Client, patience: float | None = None) -> dict[str, Any]:
     SchedulerLost
         If the scheduler does not answer.
     """
-    workers: dict[str, Any] = ask_scheduler(client, "identity", patience, n_workers=-1)["workers"]
+    workers: dict[str, Any] = ask_scheduler(client, "identity", timeout, n_workers=-1)["workers"]
     return workers
 
 
-def ask_scheduler(client: Client, operation: str, patience: float | None = None, **arguments: Any) -> Any:
+def ask_scheduler(client: Client, operation: str, timeout: float | None = None, **arguments: Any) -> Any:
     """Call an operation of the scheduler and wait for the answer, with a timeout; the methods of a client have none.
 
     Parameters
@@ -73,7 +73,7 @@ def ask_scheduler(client: Client, operation: str, patience: float | None = None,
         Must not be called from the thread of its event loop.
     operation : str
         Name of the scheduler's handler.
-    patience : float, optional
+    timeout : float, optional
         Seconds to wait. If not given, this is `dasksvm.scheduler-timeout`, and a long wait is logged.
     **arguments
         Arguments of the operation.
@@ -86,7 +86,7 @@ def ask_scheduler(client: Client, operation: str, patience: float | None = None,
         If the client has lost its connection to the scheduler.
     """
 
-    async def ask() -> Any:
+    async def ask_until_answered() -> Any:
         while client.scheduler is not None:
             try:
                 return await getattr(client.scheduler, operation)(**arguments)
@@ -100,15 +100,15 @@ def ask_scheduler(client: Client, operation: str, patience: float | None = None,
     if client.scheduler is None:
         raise SchedulerLost("the connection to the scheduler is lost.")
     address = client.scheduler.address
-    limit = config.seconds_of("scheduler-timeout") if patience is None else patience
-    quiet = min(TELL_AFTER, limit / 2)
-    answer = asyncio.run_coroutine_threadsafe(ask(), client.loop.asyncio_loop)
+    limit = config.seconds_of("scheduler-timeout") if timeout is None else timeout
+    quiet = min(LOG_AFTER, limit / 2)
+    answer = asyncio.run_coroutine_threadsafe(ask_until_answered(), client.loop.asyncio_loop)
     try:
         try:
             return answer.result(quiet)
         except TimeoutError:
-            if patience is None:
-                # Logged directly, not through the attendant: the attendant of a job sends messages through the scheduler.
+            if timeout is None:
+                # Logged directly, not through the hooks of the run: those of a job send messages through the scheduler.
                 logger.warning(
                     "waiting for the scheduler %s, which has not answered for %g s; giving up after %g s",
                     *(address, quiet, limit),

@@ -22,15 +22,24 @@ from dasksvm.config.blas import one_thread
 from dasksvm.data.sources import DaskSource, Examples
 from dasksvm.runtime.member_cache import RUNNING
 from dasksvm.runtime.memory_limits import nearly_full
-from dasksvm.runtime.protocol import Begun, Introduction, Options, Order, Orders, Post, Report, Turn
-from dasksvm.runtime.task_queue import Dispatch
+from dasksvm.runtime.protocol import (
+    CoordinatorAddress,
+    Options,
+    Report,
+    RunDescription,
+    StartReport,
+    TaskPlans,
+    Turn,
+    WorkerPlan,
+)
+from dasksvm.runtime.task_queue import TaskQueue
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.preview import Finished, copying, is_due
 from dasksvm.solver.engine.tiles import Map, member_rows
 from dasksvm.solver.kernels.features import Features
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, RowsPlan, ScorePlan
-from dasksvm.training.local_executor import beside, with_helper
+from dasksvm.training.local_executor import map_with_helper, run_with_helper
 from dasksvm.training.snapshots import Checkpoint, Memo, Snapshots
 from dasksvm.training.timings import Timings
 
@@ -57,7 +66,7 @@ class Coordinator:
 
     def __init__(self, run: str, options: Options) -> None:
         self.options = options
-        self.post = Post(run, get_worker().address, f"dasksvm-coordinator-{run}")
+        self.address = CoordinatorAddress(run, get_worker().address, f"dasksvm-coordinator-{run}")
         self.timings = Timings()
         self._published: dict[int, Plan] = {}
         self._unsent: list[ScorePlan] = []
@@ -65,27 +74,27 @@ class Coordinator:
         self._seconds = 0.0
         self._progress: Progress | None = None
         self._workspace = Workspace()
-        self._each: Map = map
+        self._map: Map = map
         self._closed = False
         # The copy that is being finished, and whether one was sent to the driver that has not been answered yet.
         self._copying: Generator[None, None, Finished] | None = None
         self._copying_seconds = 0.0
-        self._shown = False
-        self._begun: Begun | None = None
-        self._reported: tuple[int, Report] | None = None
+        self._awaiting_verdict = False
+        self._start_report: StartReport | None = None
+        self._last_report: tuple[int, Report] | None = None
         self._snapshots: Snapshots | None = None
 
     # Called by the driver, one at a time
 
     def begin(
         self, learner: Learner, examples: Examples, every: tuple[int, ...], checkpoint: Checkpoint | None
-    ) -> Begun:
+    ) -> StartReport:
         """Take over a learner that has been fed, at whatever point it is, or resume from the newest snapshot.
 
         Each time the number of examples passes a multiple of one of `every`, a finished copy is sent to the driver.
         """
-        if self._begun is not None:
-            return self._begun
+        if self._start_report is not None:
+            return self._start_report
         memo: Memo | None = None
         texts: list[str] = []
         if checkpoint is not None:
@@ -93,26 +102,26 @@ class Coordinator:
             try:
                 learner, memo, texts = self._snapshots.begin(learner)
             except Exception as error:  # raised by the driver
-                return Begun(0, None, [], error)
+                return StartReport(0, None, [], error)
         self.learner, self.examples, self.every = learner, examples, every
         try:
-            self._dispatch = Dispatch(self.post, self.options, self.timings, examples.source)
+            self._tasks = TaskQueue(self.address, self.options, self.timings, examples.source)
             # A lost driver cannot close the dispatch, which could then wait for tasks of lost workers.
-            finalize(self, self._dispatch.close).atexit = False
-            self._wanted([*learner.pending(), *learner.plans()])
+            finalize(self, self._tasks.close).atexit = False
+            self._publish_plans([*learner.pending(), *learner.plans()])
         except Exception as error:
-            _blame_closing(error)
+            _raise_if_closing(error)
             raise
         if sys.version_info[:2] == (3, 11) and "profile" in get_worker().periodic_callbacks:
             texts = [*texts, PROFILED]
-        self._begun = Begun(learner.applied, memo, texts, None)
-        return self._begun
+        self._start_report = StartReport(learner.applied, memo, texts, None)
+        return self._start_report
 
     def advance(self, turn: Turn) -> Report:
         """Continue for a while; errors of the run are sent in the report, so that they differ from a lost worker."""
-        if self._reported is None or self._reported[0] != turn.number:
-            self._reported = turn.number, self._advance(turn)
-        return self._reported[1]
+        if self._last_report is None or self._last_report[0] != turn.number:
+            self._last_report = turn.number, self._advance(turn)
+        return self._last_report[1]
 
     def _advance(self, turn: Turn) -> Report:
         start = perf_counter()
@@ -124,18 +133,18 @@ class Coordinator:
         with one_thread(), ThreadPoolExecutor(1, "dasksvm-helper") if cores > 1 else nullcontext() as helper:
             try:
                 if helper is not None:
-                    self.learner.share_work(partial(with_helper, helper))
-                self._each = map if helper is None else partial(beside, helper)
-                warning = self._keep(turn.memo)
+                    self.learner.share_work(partial(run_with_helper, helper))
+                self._map = map if helper is None else partial(map_with_helper, helper)
+                warning = self._write_snapshot(turn.memo)
                 self._stop_at(turn.stop)
-                if self._shown:
-                    self._shown = False
-                    self._ask()
+                if self._awaiting_verdict:
+                    self._awaiting_verdict = False
+                    self._request_plans()
                 deadline = perf_counter() + turn.seconds
                 while not self._closed and finished is None and perf_counter() < deadline:
                     self._stop_at(turn.stop)
                     if self._copying is not None:
-                        finished = self._copy_on()
+                        finished = self._continue_copy()
                     elif self._queue:
                         progress = self._step(deadline)
                         if progress is not None:
@@ -143,29 +152,29 @@ class Coordinator:
                     else:
                         break
             except Exception as raised:  # reported to the driver, which raises it
-                _blame_closing(raised)
+                _raise_if_closing(raised)
                 # The run is over, and there may be no driver left that closes it.
-                self._dispatch.close()
+                self._tasks.close()
                 # The frames of a traceback would keep this object alive.
                 error = raised.with_traceback(None)
             finally:
                 self.learner.share_work(map)
         taken = perf_counter() - start
         self._seconds += taken
-        self._shown |= finished is not None
-        done = not self._queue and self._copying is None and not self._shown
+        self._awaiting_verdict |= finished is not None
+        done = not self._queue and self._copying is None and not self._awaiting_verdict
         if done:
             entries.append(self.learner.progress())
         return Report(
             entries,
             done,
-            waiting=not done and not entries and not self._shown and self._copying is None,
+            waiting=not done and not entries and not self._awaiting_verdict and self._copying is None,
             error=error,
             warning=warning or (None if done else self._watch_memory()),
             timings=replace(self.timings, seconds=self._seconds),
             finished=finished,
             finishing=self._copying_seconds,
-            due=not done and self._may_keep(turn.clock + taken),
+            due=not done and self._snapshot_due(turn.clock + taken),
             stopped=self.learner.stopped,
         )
 
@@ -175,16 +184,16 @@ class Coordinator:
         if late and self._copying is None and not self.learner.stopped:
             self.learner.stop()
 
-    def _may_keep(self, clock: float) -> bool:
+    def _snapshot_due(self, clock: float) -> bool:
         """Return whether a snapshot is due and possible: not while a copy is being finished or evaluated."""
         return (
             self._snapshots is not None
             and self._copying is None
-            and not self._shown
+            and not self._awaiting_verdict
             and self._snapshots.due(self.learner, clock)
         )
 
-    def _keep(self, memo: Memo | None) -> str | None:
+    def _write_snapshot(self, memo: Memo | None) -> str | None:
         """Write a snapshot together with the driver's memo; return a warning for the user if that fails."""
         if memo is None or self._snapshots is None or self._copying is not None or self.learner.stopped:
             return None
@@ -215,11 +224,11 @@ class Coordinator:
         first, seen = self._queue[0], self.learner.seen
         if isinstance(first, RowsPlan):
             before = perf_counter()
-            progress = self.learner.take(member_rows(first, self.learner.settings.kernel, self._workspace, self._each))
+            progress = self.learner.take(member_rows(first, self.learner.settings.kernel, self._workspace, self._map))
         else:
             if self._unsent and self._unsent[0] is first:
                 self._send(everything=True)
-            batch = self._dispatch.wait(first.sequence, deadline)
+            batch = self._tasks.wait(first.sequence, deadline)
             before = perf_counter()
             if batch is None:
                 return None
@@ -228,19 +237,19 @@ class Coordinator:
         del self._published[first.sequence]
         self.timings.taking += perf_counter() - before
         if is_due(self.every, seen, progress.seen):
-            self._copying, self._copying_seconds = copying(self.learner, lambda *given: self._each(*given)), 0.0
+            self._copying, self._copying_seconds = copying(self.learner, lambda *given: self._map(*given)), 0.0
         else:
-            self._ask()
+            self._request_plans()
         self._progress = progress
         return progress
 
-    def _ask(self) -> None:
+    def _request_plans(self) -> None:
         before = perf_counter()
         new = self.learner.plans()
         self.timings.taking += perf_counter() - before
-        self._wanted(new)
+        self._publish_plans(new)
 
-    def _copy_on(self) -> Finished | None:
+    def _continue_copy(self) -> Finished | None:
         """Continue to finish the copy; the learner waits for it and for the driver's answer."""
         assert self._copying is not None
         before = perf_counter()
@@ -254,7 +263,7 @@ class Coordinator:
             self._copying_seconds += perf_counter() - before
         return None
 
-    def _wanted(self, plans: list[Plan]) -> None:
+    def _publish_plans(self, plans: list[Plan]) -> None:
         """Publish new plans and send those that fill a task; the last plans of a pass are sent even if they do not."""
         for plan in plans:
             self._published[plan.sequence] = plan
@@ -274,7 +283,7 @@ class Coordinator:
                 return
             del self._unsent[:count]
             rows = [plan.rows - self.examples.base for plan in group]
-            self._dispatch.send(tuple(plan.sequence for plan in group), rows, _bytes(group) >= TASK_BYTES)
+            self._tasks.send(tuple(plan.sequence for plan in group), rows, _bytes(group) >= TASK_BYTES)
 
     def _fills_a_task(self, group: list[ScorePlan]) -> bool:
         """Return whether a group of plans is large enough for a task.
@@ -288,18 +297,18 @@ class Coordinator:
         if _bytes(group) >= TASK_BYTES:
             return True
         lookahead = self.learner.settings.lookahead
-        if len(group) < max(lookahead // (2 * self._dispatch.slots()), 1):
+        if len(group) < max(lookahead // (2 * self._tasks.slots()), 1):
             return False
         value_work = self.learner.settings.kernel.formula.cost * width + VALUE_WORK
         return sum(values) * value_work >= TASK_WORK or len(group) >= lookahead // 2
 
     # Called at any time, by workers and others
 
-    async def introduction(self) -> Introduction:
+    async def describe_run(self) -> RunDescription:
         """Return what a worker needs before its first tile."""
         examples = self.examples
         reads = not isinstance(examples.source, DaskSource)
-        return Introduction(
+        return RunDescription(
             kernel=self.learner.settings.kernel,
             form=examples.form,
             chunks=examples.source.chunks,
@@ -309,10 +318,10 @@ class Coordinator:
             columns=examples.columns if reads else None,
         )
 
-    async def orders(self, sequences: tuple[int, ...], held: dict[int, int]) -> Orders | None:
+    async def task_plans(self, sequences: tuple[int, ...], held: dict[int, int]) -> TaskPlans | None:
         """Return the plans of a task with the members that the worker does not have yet; None if a plan is out of date."""
         plans = [self._published.get(sequence) for sequence in sequences]
-        orders: list[Order] = []
+        found: list[WorkerPlan] = []
         stores: dict[int, Features] = {}
         for plan in plans:
             if not isinstance(plan, ScorePlan) or self._closed:
@@ -322,29 +331,29 @@ class Coordinator:
                 stores[generation] = members
             targets = self.examples.targets(plan.rows) if isinstance(self.examples.source, DaskSource) else None
             slots = 0 if members is None else len(members)
-            orders.append(
-                Order(plan.sequence, plan.rows, replace(plan.view, members=None), slots, targets, plan.choice)
+            found.append(
+                WorkerPlan(plan.sequence, plan.rows, replace(plan.view, members=None), slots, targets, plan.choice)
             )
         missing = {
             generation: members.part(held.get(generation, 0), len(members))
             for generation, members in stores.items()
             if len(members) > held.get(generation, 0) or generation not in held
         }
-        return Orders(orders, missing)
+        return TaskPlans(found, missing)
 
     async def status(self) -> dict[str, Any]:
         """Return the state of the run."""
         progress = {} if self._progress is None else self._progress.as_dict()
-        return {"run": self.post.run, "queued": len(self._queue), "closed": self._closed, **progress}
+        return {"run": self.address.run, "queued": len(self._queue), "closed": self._closed, **progress}
 
     async def close(self) -> None:
         """Send no more tasks, and drop those that are running."""
         self._closed = True
-        if hasattr(self, "_dispatch"):
-            self._dispatch.close()
+        if hasattr(self, "_tasks"):
+            self._tasks.close()
 
 
-def _blame_closing(error: Exception) -> None:
+def _raise_if_closing(error: Exception) -> None:
     """Report a closing worker as a lost coordinator.
 
     A closing worker closes its client first, after which every call fails. The driver takes a RuntimeError for the loss of the

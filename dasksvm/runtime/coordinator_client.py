@@ -12,13 +12,13 @@ from distributed.client import FutureCancelledError
 from distributed.protocol import to_serialize
 
 from dasksvm import config
-from dasksvm.runtime.cluster import TELL_AFTER, workers_of
-from dasksvm.runtime.run_hooks import attendant
+from dasksvm.runtime.cluster import LOG_AFTER, workers_of
+from dasksvm.runtime.run_hooks import current_hooks
 
 # A coordinator that is alive answers `status` within this many seconds, whatever it computes.
 SIGN_OF_LIFE = 10.0
 # Seconds between checks whether the coordinator is lost, while the driver waits for it.
-LOOK = 1.0
+CHECK_INTERVAL = 1.0
 # What a call to an actor raises when its worker is gone. Errors of the run itself are sent in a report.
 LOST = (OSError, RuntimeError, TimeoutError, CancelledError, FutureCancelledError)
 
@@ -27,7 +27,7 @@ class CoordinatorLost(RuntimeError):
     """The worker of the coordinator is gone, or gives no sign of life."""
 
 
-class Silent(CoordinatorLost):
+class CoordinatorSilent(CoordinatorLost):
     """The coordinator gives no sign of life, although its worker may be alive."""
 
     def __init__(self, address: str, started: bool) -> None:
@@ -37,7 +37,7 @@ class Silent(CoordinatorLost):
         self.address, self.started = address, started
 
 
-class Arriving:
+class ProxyFuture:
     """The proxy of a coordinator that is being started. A proxy uses the client that is current when it is unpickled."""
 
     # The current client is also stored in Dask's configuration, which is global to the process.
@@ -52,8 +52,8 @@ class Arriving:
             return self.future.result(timeout=timeout)
 
 
-class Line:
-    """Calls a coordinator and waits for its answers; a coordinator that computes for a long time still gives signs of life.
+class CoordinatorClient:
+    """Calls a coordinator and waits for its answers; one that computes for a long time still gives signs of life.
 
     Parameters
     ----------
@@ -62,19 +62,28 @@ class Line:
         Future of the actor.
     address : str
         Address of its worker.
+
+    Attributes
+    ----------
+    proxy : Actor or None
+        Of the coordinator, once it has started.
     """
 
     def __init__(self, client: Client, future: Future, address: str) -> None:
         self.client, self.future, self.address = client, future, address
-        self.coordinator: Any = None
+        self.proxy: Any = None
 
-    def ask(self, method: str, *arguments: Any) -> Any:
+    def connect(self) -> None:
+        """Wait until the coordinator has started."""
+        self.proxy = self._wait_for(lambda: ProxyFuture(self.client, self.future))
+
+    def call(self, method: str, *arguments: Any) -> Any:
         """Call a method and wait for its result."""
-        return self.answer(lambda: self._call(method, arguments))
+        return self._wait_for(lambda: self._send(method, arguments))
 
-    def _call(self, method: str, arguments: tuple[Any, ...]) -> Any:
+    def _send(self, method: str, arguments: tuple[Any, ...]) -> Any:
         """Call a method without the proxy's own future, which never completes if one side cannot deserialize a message."""
-        proxy = self.coordinator
+        proxy = self.proxy
         getattr(proxy, method)  # fails if the coordinator is known to be lost
 
         async def call() -> Any:
@@ -90,47 +99,47 @@ class Line:
 
         return asyncio.run_coroutine_threadsafe(call(), self.client.loop.asyncio_loop)
 
-    def answer(self, asking: Callable[[], Any]) -> Any:
+    def _wait_for(self, begin_call: Callable[[], Any]) -> Any:
         """Make a call and wait for its result; CoordinatorLost if the coordinator is lost."""
-        patience = config.seconds_of("answer-timeout")
+        timeout = config.seconds_of("answer-timeout")
         began = monotonic()
-        give_up = began + patience
-        call, reported = None, False
+        give_up = began + timeout
+        call, logged = None, False
         while True:
             try:
                 if call is None:
-                    call = asking()
-                return call.result(timeout=LOOK)
+                    call = begin_call()
+                return call.result(timeout=CHECK_INTERVAL)
             except TimeoutError:
                 pass
             except LOST as error:
                 raise CoordinatorLost(f"{type(error).__name__}: {error}") from error
-            attendant.get().heed(begun=False)
+            current_hooks.get().raise_if_cancelled(begun=False)
             # Without this check, a call to a worker that is gone, or the start of an actor there, could wait for ever.
             if self.address not in workers_of(self.client) or self.future.status not in ("pending", "finished"):
                 raise CoordinatorLost(f"its worker {self.address} is gone")
-            if monotonic() > began + TELL_AFTER and not reported:
-                reported = True
-                if not self._lives():
-                    attendant.get().note(
-                        f"{self._silence()}; after {patience:g} s it is replaced (dasksvm.answer-timeout)"
+            if monotonic() > began + LOG_AFTER and not logged:
+                logged = True
+                if not self._is_alive():
+                    current_hooks.get().note(
+                        f"{self._describe_wait()}; after {timeout:g} s it is replaced (dasksvm.answer-timeout)"
                     )
             if monotonic() > give_up:
-                if not self._lives():
-                    raise Silent(self.address, self.coordinator is not None)
-                give_up = monotonic() + patience
+                if not self._is_alive():
+                    raise CoordinatorSilent(self.address, self.proxy is not None)
+                give_up = monotonic() + timeout
 
-    def _silence(self) -> str:
+    def _describe_wait(self) -> str:
         """Describe what the driver waits for when the coordinator gives no sign of life."""
-        if self.coordinator is None:
+        if self.proxy is None:
             return f"waiting for {self.address} to start the coordinator of the run"
         return f"waiting for the coordinator of the run on {self.address}, which gives no sign of life"
 
-    def _lives(self) -> bool:
-        if self.coordinator is None:
+    def _is_alive(self) -> bool:
+        if self.proxy is None:
             return False
         try:
-            self.coordinator.status().result(timeout=SIGN_OF_LIFE)
+            self.proxy.status().result(timeout=SIGN_OF_LIFE)
         except LOST:
             return False
         return True

@@ -1,6 +1,6 @@
-"""A worker's replica of the members' features, one per run; it pulls the features that it does not have yet.
+"""A worker's cache of the members' features, one per run; it pulls the features that it does not have yet.
 
-A replica belongs to a worker, not to a process: with `processes=False` several workers share a process.
+A cache belongs to a worker, not to a process: with `processes=False` several workers share a process.
 """
 
 from asyncio import ensure_future, sleep, wait
@@ -19,41 +19,41 @@ from distributed.utils import sync
 from dasksvm.config.workspaces import Workspaces
 from dasksvm.data.chunked import ChunkedRows
 from dasksvm.data.sources import Examples
-from dasksvm.runtime.protocol import Introduction, Order, Orders, Post
+from dasksvm.runtime.protocol import CoordinatorAddress, RunDescription, TaskPlans, WorkerPlan
 from dasksvm.solver.kernels.features import Features, FeatureStore
-from dasksvm.solver.messages import ScorePlan
+from dasksvm.solver.messages import ScorePlan, View
 
 PULL_TIMEOUT = 30.0
 # Seconds between checks whether a waiting task is still needed.
-LOOK = 0.2
+CHECK_INTERVAL = 0.2
 # Generations of the feature store that are kept: batches in flight may still refer to the previous one.
 GENERATIONS = 2
-# Seconds after which an unused replica is dropped: its run or its driver has ended.
+# Seconds after which an unused cache is dropped: its run or its driver has ended.
 IDLE = 30.0
 
 
-class Replica:
+class MemberCache:
     """What a worker knows about a run.
 
     Parameters
     ----------
-    post : Post
-    introduction : Introduction
+    coordinator : CoordinatorAddress
+    description : RunDescription
     """
 
-    def __init__(self, post: Post, introduction: Introduction) -> None:
-        self.post = post
-        self.introduction = introduction
+    def __init__(self, coordinator: CoordinatorAddress, description: RunDescription) -> None:
+        self.coordinator = coordinator
+        self.description = description
         self.used = monotonic()
         self._stores: dict[int, FeatureStore] = {}
         self._lock = Lock()
         self.workspaces = Workspaces()
 
-    def pull(self, sequences: tuple[int, ...]) -> tuple[list[Order], list[ScorePlan]] | None:
+    def pull(self, sequences: tuple[int, ...]) -> tuple[list[WorkerPlan], list[ScorePlan]] | None:
         """Fetch the plans of a task and the members that are missing here; None if the task is out of date."""
         with self._lock:
             held = {generation: len(store) for generation, store in self._stores.items()}
-            answer: Orders | None = ask(self.post, "orders", sequences, held)
+            answer: TaskPlans | None = call_coordinator(self.coordinator, "task_plans", sequences, held)
             if answer is None:
                 return None
             for generation, features in answer.features.items():
@@ -61,22 +61,20 @@ class Replica:
                     self._stores[generation].append(features)
                 else:
                     self._stores[generation] = FeatureStore(features)
-            plans = [
-                ScorePlan(order.sequence, order.rows, self._complete(order), order.choice) for order in answer.orders
-            ]
+            plans = [ScorePlan(plan.sequence, plan.rows, self._complete(plan), plan.choice) for plan in answer.plans]
             for generation in sorted(self._stores)[:-GENERATIONS]:
                 del self._stores[generation]
-        return answer.orders, plans
+        return answer.plans, plans
 
-    def _complete(self, order: Order) -> Any:
-        if not order.slots:
-            return order.view
-        members: Features = self._stores[order.view.generation].view().part(0, order.slots)
-        return replace(order.view, members=members)
+    def _complete(self, plan: WorkerPlan) -> View:
+        if not plan.slots:
+            return plan.view
+        members: Features = self._stores[plan.view.generation].view().part(0, plan.slots)
+        return replace(plan.view, members=members)
 
     def examples(self, blocks: dict[int, Any]) -> Examples:
         """Return the examples of a task, which this worker reads itself or takes from the blocks sent with the task."""
-        about = self.introduction
+        about = self.description
         source: Any = about.source if about.source is not None else _Blocks(about.chunks, blocks)
         columns: Any = about.columns
         return Examples(source, about.form, columns, about.coding, about.base)
@@ -94,31 +92,31 @@ class _Blocks(ChunkedRows):
 
 
 RUNNING = (Status.init, Status.running, Status.paused, Status.closing_gracefully)
-_replicas: WeakKeyDictionary[Worker, dict[str, Replica]] = WeakKeyDictionary()
+_member_caches: WeakKeyDictionary[Worker, dict[str, MemberCache]] = WeakKeyDictionary()
 # Also taken on the event loop: it must not be held while something is awaited.
 _lock = Lock()
 
 
-def replica_of(post: Post) -> Replica:
-    """Return this worker's replica for a run, which is made when the first task of the run arrives."""
+def member_cache_of(coordinator: CoordinatorAddress) -> MemberCache:
+    """Return this worker's cache for a run, which is made when the first task of the run arrives."""
     worker = get_worker()
     with _lock:
-        replica = _replicas.setdefault(worker, {}).get(post.run)
-    if replica is None:
-        made = Replica(post, ask(post, "introduction"))
+        cache = _member_caches.setdefault(worker, {}).get(coordinator.run)
+    if cache is None:
+        made = MemberCache(coordinator, call_coordinator(coordinator, "describe_run"))
         with _lock:
-            replica = _replicas[worker].setdefault(post.run, made)
-        if replica is made:
-            worker.loop.add_callback(_drop_idle, worker, post.run)
-    replica.used = monotonic()
-    return replica
+            cache = _member_caches[worker].setdefault(coordinator.run, made)
+        if cache is made:
+            worker.loop.add_callback(_drop_idle, worker, coordinator.run)
+    cache.used = monotonic()
+    return cache
 
 
 async def _drop_idle(worker: Worker, run: str) -> None:
-    """Drop a replica that has not been used for a while."""
+    """Drop a cache that has not been used for a while."""
     while worker.status in RUNNING:
         with _lock:
-            runs = _replicas.get(worker, {})
+            runs = _member_caches.get(worker, {})
             left = runs[run].used + IDLE - monotonic()
             if left <= 0:
                 del runs[run]
@@ -126,7 +124,7 @@ async def _drop_idle(worker: Worker, run: str) -> None:
         await sleep(left)
 
 
-def ask(post: Post, method: str, *arguments: Any) -> Any:
+def call_coordinator(coordinator: CoordinatorAddress, method: str, *arguments: Any) -> Any:
     """Call an async method of a coordinator from a task.
 
     This does not use the actor's proxy: on a worker a proxy holds a future, which fails with the actor and keeps it alive.
@@ -142,13 +140,13 @@ def ask(post: Post, method: str, *arguments: Any) -> Any:
 
     async def call() -> Any:
         wrapped = [to_serialize(argument) for argument in arguments]
-        rpc = worker.rpc(post.address)
-        request = ensure_future(rpc.actor_execute(actor=post.key, function=method, args=wrapped, kwargs={}))
+        rpc = worker.rpc(coordinator.address)
+        request = ensure_future(rpc.actor_execute(actor=coordinator.key, function=method, args=wrapped, kwargs={}))
         give_up = monotonic() + PULL_TIMEOUT
-        while not (await wait([request], timeout=LOOK))[0]:
-            if monotonic() > give_up or not _is_wanted(worker, task):
+        while not (await wait([request], timeout=CHECK_INTERVAL))[0]:
+            if monotonic() > give_up or not _is_needed(worker, task):
                 request.cancel()
-                raise OSError(f"the coordinator at {post.address} does not answer")
+                raise OSError(f"the coordinator at {coordinator.address} does not answer")
         return await request
 
     answer = sync(worker.loop, call)
@@ -157,6 +155,6 @@ def ask(post: Post, method: str, *arguments: Any) -> Any:
     return answer["result"]
 
 
-def _is_wanted(worker: Worker, task: Key) -> bool:
+def _is_needed(worker: Worker, task: Key) -> bool:
     known = worker.state.tasks.get(task)
     return known is not None and known.state in ("executing", "long-running")

@@ -23,7 +23,7 @@ BATCHES = 4
 PLACE = 60
 
 
-def check(
+def check_memory(
     workers: dict[str, Any], coordinator: str, resources: bool, learner: Learner, examples: Examples, *, copies: bool
 ) -> None:
     """Raise RuntimeError, with the figures, if the run may not fit.

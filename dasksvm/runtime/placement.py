@@ -8,19 +8,19 @@ from distributed import Client, Future, Worker
 
 from dasksvm import config
 from dasksvm.data.sources import Examples
-from dasksvm.runtime.cluster import COMPUTE, COORDINATOR, TELL_AFTER, WorkersLost, workers_of
+from dasksvm.runtime.cluster import COMPUTE, COORDINATOR, LOG_AFTER, WorkersLost, workers_of
 from dasksvm.runtime.coordinator import Coordinator
-from dasksvm.runtime.memory_limits import check
+from dasksvm.runtime.memory_limits import check_memory
 from dasksvm.runtime.protocol import Options
-from dasksvm.runtime.run_hooks import attendant
+from dasksvm.runtime.run_hooks import current_hooks
 from dasksvm.solver.engine.learner import Learner
 
 POLL = 0.1
 # A worker that does not answer within this many seconds is not chosen.
-ANSWER = 5.0
+ANSWER_TIMEOUT = 5.0
 
 
-def place(
+def start_coordinator(
     client: Client, run: str, learner: Learner, examples: Examples, *, copies: bool, avoid: set[str]
 ) -> tuple[Future, str]:
     """Create the coordinator of a run on a worker of the cluster.
@@ -39,24 +39,24 @@ def place(
     RuntimeError
         If a worker has too little memory.
     """
-    patience, began, reported = config.seconds_of("worker-timeout"), monotonic(), False
+    timeout, began, reported = config.seconds_of("worker-timeout"), monotonic(), False
     while True:
         workers = workers_of(client)
         missing = _missing(workers)
         if missing is None:
             break
         waited = monotonic() - began
-        if waited > patience:
-            raise WorkersLost(f"{missing} Gave up after {patience:g} s (dasksvm.worker-timeout).")
-        if waited > TELL_AFTER and not reported:
+        if waited > timeout:
+            raise WorkersLost(f"{missing} Gave up after {timeout:g} s (dasksvm.worker-timeout).")
+        if waited > LOG_AFTER and not reported:
             reported = True
-            attendant.get().note(f"run {run} is waiting for workers, for up to {patience:g} s: {missing}")
-        attendant.get().heed(begun=False)
+            current_hooks.get().note(f"run {run} is waiting for workers, for up to {timeout:g} s: {missing}")
+        current_hooks.get().raise_if_cancelled(begun=False)
         sleep(POLL)
-    coordinators = offering(workers, COORDINATOR)
+    coordinators = workers_with(workers, COORDINATOR)
     suited = coordinators or list(workers)
     address = _least_busy(client, [each for each in suited if each not in avoid] or suited)
-    check(workers, address, bool(coordinators), learner, examples, copies=copies)
+    check_memory(workers, address, bool(coordinators), learner, examples, copies=copies)
     options = Options(
         resources=bool(coordinators),
         late_after=config.seconds_of("late-after"),
@@ -77,15 +77,15 @@ def place(
     return future, address
 
 
-def offering(workers: dict[str, Any], resource: str) -> list[str]:
+def workers_with(workers: dict[str, Any], resource: str) -> list[str]:
     """Return the addresses of the workers that offer a resource."""
     return [address for address, about in workers.items() if about["resources"].get(resource, 0) >= 1]
 
 
 def tile_workers(workers: dict[str, Any], coordinator: str) -> list[str]:
     """Return the addresses of the compute workers of a run, given the address of its coordinator's worker."""
-    if offering(workers, COORDINATOR):
-        return offering(workers, COMPUTE)
+    if workers_with(workers, COORDINATOR):
+        return workers_with(workers, COMPUTE)
     return [address for address in workers if address != coordinator] or list(workers)
 
 
@@ -94,7 +94,7 @@ def _missing(workers: dict[str, Any]) -> str | None:
     if not workers:
         return "the cluster has no workers."
     for needed, other in ((COORDINATOR, COMPUTE), (COMPUTE, COORDINATOR)):
-        if offering(workers, other) and not offering(workers, needed):
+        if workers_with(workers, other) and not workers_with(workers, needed):
             return (
                 f"workers offer the resource {other!r}, but none offers {needed!r}: start one with "
                 f"`dask worker ADDRESS --nthreads 1 --resources {needed}=1`, or all without resources."
@@ -113,7 +113,7 @@ def _least_busy(client: Client, addresses: list[str]) -> str:
     for address in addresses:
         # These errors come from a worker that is frozen or has just left.
         with suppress(OSError, TimeoutError, KeyError):
-            actors |= client.sync(client._run, _actors, workers=[address], callback_timeout=ANSWER)
+            actors |= client.sync(client._run, _actors, workers=[address], callback_timeout=ANSWER_TIMEOUT)
     return min(actors, key=lambda address: (actors[address], address), default=addresses[0])
 
 

@@ -1,7 +1,6 @@
 """The messages between driver, coordinator and workers, in addition to the messages of the learner."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Form, Labels, Source
@@ -14,7 +13,7 @@ from dasksvm.training.timings import Timings
 
 
 @dataclass(frozen=True)
-class Post:
+class CoordinatorAddress:
     """The address of the coordinator of a run.
 
     Attributes
@@ -31,7 +30,7 @@ class Post:
 
 
 @dataclass(frozen=True)
-class Introduction:
+class RunDescription:
     """What a worker has to know about a run before its first tile.
 
     Attributes
@@ -57,7 +56,7 @@ class Introduction:
 
 
 @dataclass(frozen=True)
-class Order:
+class WorkerPlan:
     """A score plan as it is sent to a worker, without the members' features.
 
     Attributes
@@ -81,10 +80,10 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Orders:
+class TaskPlans:
     """What a worker pulls for a task: the plans, and the members' features that it does not have, by generation."""
 
-    orders: list[Order]
+    plans: list[WorkerPlan]
     features: dict[int, Features]
 
 
@@ -128,7 +127,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartReport:
     """What a coordinator found when it began.
 
     Attributes
@@ -204,7 +203,7 @@ class Report:
     entries: list[Progress] = field(default_factory=list)
     done: bool = False
     waiting: bool = False
-    error: Any = None
+    error: Exception | None = None
     warning: str | None = None
     timings: Timings = field(default_factory=Timings)
     finished: Finished | None = None

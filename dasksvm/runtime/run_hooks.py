@@ -1,4 +1,4 @@
-"""The attendant of a run: whether the run should continue, and where its messages to the user go."""
+"""What a run calls while it goes on: to learn whether it should end, and to report problems. A job has hooks of its own."""
 
 import logging
 import warnings
@@ -7,10 +7,10 @@ from contextvars import ContextVar
 logger = logging.getLogger("dasksvm")
 
 
-class Attendant:
-    """The attendant of a client's runs: only the watcher can end them, and warnings are Python warnings."""
+class RunHooks:
+    """The hooks of a client's own runs: nothing but a watcher ends them, and warnings are Python warnings."""
 
-    def heed(self, begun: bool) -> None:
+    def raise_if_cancelled(self, begun: bool) -> None:
         """Raise an error if the run should end; called while it waits and, once it has begun, before every turn."""
 
     def note(self, text: str) -> None:
@@ -22,4 +22,5 @@ class Attendant:
         warnings.warn(text, RuntimeWarning, stacklevel=5)
 
 
-attendant: ContextVar[Attendant] = ContextVar("attendant", default=Attendant())  # noqa: B039 - it has no state
+# The hooks of the runs of this thread.
+current_hooks: ContextVar[RunHooks] = ContextVar("current_hooks", default=RunHooks())  # noqa: B039 - it has no state

@@ -5,12 +5,12 @@ from time import monotonic
 from distributed import Client
 
 from dasksvm import config
-from dasksvm.runtime.cluster import TELL_AFTER, WorkersLost, workers_of
+from dasksvm.runtime.cluster import LOG_AFTER, WorkersLost, workers_of
 from dasksvm.runtime.placement import tile_workers
-from dasksvm.runtime.run_hooks import attendant
+from dasksvm.runtime.run_hooks import current_hooks
 
 # Seconds between checks of the workers while no batch arrives.
-LOOK = 1.0
+CHECK_INTERVAL = 1.0
 # Seconds without a batch after which a run whose workers are alive logs that it waits: workers may have to compile first.
 SLOW = 20.0
 
@@ -30,11 +30,11 @@ class TileWorkers:
 
     def __init__(self, client: Client, run: str, coordinator: str) -> None:
         self.client, self.run, self.coordinator = client, run, coordinator
-        self._patience = config.seconds_of("worker-timeout")
-        self._since: float | None = None
-        self._look_at = self._sign = 0.0
+        self._timeout = config.seconds_of("worker-timeout")
+        self._waiting_since: float | None = None
+        self._next_check = self._last_sign_of_life = 0.0
         self._heartbeats: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def watch(self, waiting: bool) -> None:
         """Check the workers about once a second while the run waits for a batch; called after each turn.
@@ -48,35 +48,35 @@ class TileWorkers:
         """
         now = monotonic()
         if not waiting:
-            self._since = None
+            self._waiting_since = None
             return
-        if self._since is None:
-            self._since = self._sign = now
-            self._look_at = now + LOOK
+        if self._waiting_since is None:
+            self._waiting_since = self._last_sign_of_life = now
+            self._next_check = now + CHECK_INTERVAL
             self._heartbeats = {}
-            self._told = set()
-        if now < self._look_at:
+            self._logged = set()
+        if now < self._next_check:
             return
-        self._look_at = now + LOOK
+        self._next_check = now + CHECK_INTERVAL
         workers = workers_of(self.client)
         now = monotonic()
         heartbeats = {address: workers[address]["last_seen"] for address in tile_workers(workers, self.coordinator)}
         if any(self._heartbeats.get(address) != seen for address, seen in heartbeats.items()):
-            self._sign = now
+            self._last_sign_of_life = now
         self._heartbeats = heartbeats
-        silent, count = now - self._sign, len(heartbeats)
+        silent, count = now - self._last_sign_of_life, len(heartbeats)
         if not heartbeats:
-            self._tell("there are no compute workers left")
-        elif silent > TELL_AFTER:
-            self._tell(f"the compute workers ({count}) give no sign of life: they are frozen or unreachable")
-        elif now - self._since > SLOW:
-            self._tell(f"no batch has arrived for {SLOW:g} s, although the compute workers ({count}) are alive")
-        if silent > self._patience:
+            self._log_once("there are no compute workers left")
+        elif silent > LOG_AFTER:
+            self._log_once(f"the compute workers ({count}) give no sign of life: they are frozen or unreachable")
+        elif now - self._waiting_since > SLOW:
+            self._log_once(f"no batch has arrived for {SLOW:g} s, although the compute workers ({count}) are alive")
+        if silent > self._timeout:
             what = f"the compute workers ({count}) gave no sign of life" if count else "there were no compute workers"
-            raise WorkersLost(f"{what} for {self._patience:g} s (dasksvm.worker-timeout).")
+            raise WorkersLost(f"{what} for {self._timeout:g} s (dasksvm.worker-timeout).")
 
-    def _tell(self, text: str) -> None:
+    def _log_once(self, text: str) -> None:
         """Log why the run waits, once for each reason."""
-        if text not in self._told:
-            self._told.add(text)
-            attendant.get().note(f"run {self.run} is waiting: {text}")
+        if text not in self._logged:
+            self._logged.add(text)
+            current_hooks.get().note(f"run {self.run} is waiting: {text}")

@@ -6,40 +6,40 @@ from typing import Any
 from distributed import get_worker
 
 from dasksvm.config.blas import one_thread
-from dasksvm.runtime.member_cache import replica_of
-from dasksvm.runtime.protocol import Post, Scored
+from dasksvm.runtime.member_cache import member_cache_of
+from dasksvm.runtime.protocol import CoordinatorAddress, Scored
 from dasksvm.solver.engine.choice import execute
 from dasksvm.solver.messages import CandidateBatch
 
 
-def score_batches(post: Post, sequences: tuple[int, ...], blocks: dict[int, Any]) -> Scored | None:
+def score_batches(coordinator: CoordinatorAddress, sequences: tuple[int, ...], blocks: dict[int, Any]) -> Scored | None:
     """Score some batches of a run; None if the coordinator no longer needs them.
 
     Parameters
     ----------
-    post : Post
+    coordinator : CoordinatorAddress
     sequences : tuple of int
         Numbers of the batches; the plans are pulled from the coordinator.
     blocks : dict of int to array
         Chunks of the data that a worker cannot read itself.
     """
     start = perf_counter()
-    replica = replica_of(post)
-    pulled = replica.pull(sequences)
+    cache = member_cache_of(coordinator)
+    pulled = cache.pull(sequences)
     if pulled is None:
         return None
     pulling = perf_counter() - start
-    examples = replica.examples(blocks)
+    examples = cache.examples(blocks)
     batches: list[CandidateBatch] = []
     reading = tiling = 0.0
-    for order, plan in zip(*pulled, strict=True):
+    for sent, plan in zip(*pulled, strict=True):
         before = perf_counter()
-        targets = examples.targets(plan.rows) if order.targets is None else order.targets
+        targets = examples.targets(plan.rows) if sent.targets is None else sent.targets
         features = examples.features(plan.rows)
         read = perf_counter()
         with one_thread():
-            kernel = replica.introduction.kernel
-            batches.append(execute(plan, kernel, features, targets, replica.workspaces.of_calling_thread()))
+            kernel = cache.description.kernel
+            batches.append(execute(plan, kernel, features, targets, cache.workspaces.of_this_thread()))
         reading += read - before
         tiling += perf_counter() - read
     return Scored(get_worker().address, batches, pulling, reading, tiling)

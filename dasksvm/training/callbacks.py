@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
+from dasksvm.data.array_types import ColumnLike, RowsLike
 from dasksvm.data.chunked import is_dask
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.feature_names import column_order, names_of_frame
@@ -89,31 +90,33 @@ class HeldOut:
     (True, True)
     """
 
-    def __init__(self, X: Any, y: Any = None, *, every: int = 1000, patience: int | None = None) -> None:
+    def __init__(
+        self, X: RowsLike, y: ColumnLike | None = None, *, every: int = 1000, patience: int | None = None
+    ) -> None:
         if every < 1 or (patience is not None and patience < 1):
             raise ValueError("every and patience must be at least 1.")
-        X = Dataset.open(X) if isinstance(X, (str, Path)) else X
-        if isinstance(X, Dataset) == (y is not None):
+        rows: Any = Dataset.open(X) if isinstance(X, (str, Path)) else X
+        if isinstance(rows, Dataset) == (y is not None):
             raise ValueError(
                 "y is required if X is an array, and must be None if X is a data set, which has its own labels."
             )
-        if isinstance(X, Dataset):
-            self.labels, self.y = X.needs_labels().classes, X.as_dask()[1]
+        if isinstance(rows, Dataset):
+            self.labels, self.y = rows.needs_labels().classes, rows.as_dask()[1]
         else:
-            self._names = names_of_frame(X) if hasattr(X, "columns") else None
-            X, self.y = check_array(X, accept_sparse="csr", dtype="numeric"), column_or_1d(y)
+            self._names = names_of_frame(rows) if hasattr(rows, "columns") else None
+            rows, self.y = check_array(rows, accept_sparse="csr", dtype="numeric"), column_or_1d(y)
             self.labels = np.unique(self.y)
-            check_consistent_length(X, self.y)
+            check_consistent_length(rows, self.y)
         self.every = every
         self.patience = patience
         self.entries: list[Entry] = []
         self.best: KernelModel | None = None
-        self.X: Any = X
-        # The rows that `look` predicts, with their columns in the order of the training data.
+        self.X: Any = rows
+        # The rows that `evaluate` predicts, with their columns in the order of the training data.
         self._matched = self.X
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
-        """Do nothing: the errors are measured in `look`."""
+        """Do nothing: the errors are measured in `evaluate`."""
         return False
 
     def begin(self, width: int, classes: NDArray[Any], names: Sequence[str] | None) -> None:
@@ -133,7 +136,7 @@ class HeldOut:
             raise ValueError(f"the held-out labels {unknown} are not among the classes {classes.tolist()}.")
         self.entries, self.best = [], None
 
-    def look(self, model: KernelModel, entry: Entry) -> bool:
+    def evaluate(self, model: KernelModel, entry: Entry) -> bool:
         """Measure the error of a model and add it to the entry; return whether the training should end."""
         wrong = model.predict(self._matched) != self.y
         entry["error"] = float(np.mean(wrong.compute() if is_dask(wrong) else wrong))
@@ -145,7 +148,7 @@ class HeldOut:
         return self.patience is not None and len(errors) - 1 - int(np.argmin(errors)) >= self.patience
 
 
-class Shown:
+class HeldOutEvaluation:
     """Passes finished copies to the held-out sets, and adds the errors to the history.
 
     Parameters
@@ -174,24 +177,24 @@ class Shown:
         """Continue after these entries: each held-out set gets its own entries back, but not its `best` model."""
         self._history.resume(entries)
         for seen, found in groupby((entry for entry in self.entries if "error" in entry), itemgetter("seen")):
-            looks = list(found)
+            measured = list(found)
             due = [each for each in self.held_out if is_due((each.every,), self._seen, seen)]
-            if len(self.held_out) > 1 and len(due) != len(looks):
+            if len(self.held_out) > 1 and len(due) != len(measured):
                 raise ValueError(
                     "the run was started with other held-out sets: pass the same ones in the same order, a single one, or none."
                 )
-            for each, entry in zip(self.held_out if len(self.held_out) == 1 else due, looks, strict=False):
+            for each, entry in zip(self.held_out if len(self.held_out) == 1 else due, measured, strict=False):
                 each.entries.append(entry)
             self._seen = seen
 
-    def look(self, finished: Finished, seconds: float) -> bool:
+    def evaluate(self, finished: Finished, seconds: float) -> bool:
         """Evaluate a copy on the held-out sets that are due; True ends the run."""
         seen, model = finished.progress.seen, self._model_of(finished)
         stop = False
         for each in self.held_out:
             if is_due((each.every,), self._seen, seen):
                 entry = finished.progress.as_dict() | {"seconds": seconds}
-                stop |= each.look(model, entry)
+                stop |= each.evaluate(model, entry)
                 self._history.entries.append(entry)
         self._seen = seen
         return stop
@@ -207,12 +210,12 @@ class TimeBudget:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._asked = False
+        self._requested_stop = False
 
     def __call__(self, progress: Progress, seconds: float) -> bool:
         """Return True once, when the time is up."""
-        over = seconds >= self.seconds and not self._asked and progress.phase != "done"
-        self._asked |= over
+        over = seconds >= self.seconds and not self._requested_stop and progress.phase != "done"
+        self._requested_stop |= over
         return over
 
 
@@ -323,7 +326,7 @@ def _clock(seconds: float) -> str:
     return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-class Together:
+class WatcherGroup:
     """Call several watchers; the run stops when one of them returns True.
 
     Parameters

@@ -37,7 +37,7 @@ class Source(Protocol):
         ...
 
 
-class Looks(Protocol):
+class Evaluation(Protocol):
     """Receives finished copies of the model during training, and keeps the history."""
 
     every: tuple[int, ...]
@@ -51,7 +51,7 @@ class Looks(Protocol):
         """Continue a history."""
         ...
 
-    def look(self, finished: Finished, seconds: float) -> bool:
+    def evaluate(self, finished: Finished, seconds: float) -> bool:
         """Evaluate a copy, made each time the number of examples passes a multiple of one of `every`; True ends the run."""
         ...
 
@@ -78,7 +78,7 @@ class LocalExecutor:
     def run(
         self,
         watch: Callable[[Progress, float], bool],
-        looks: Looks | None = None,
+        evaluation: Evaluation | None = None,
         snapshots: Snapshots | None = None,
     ) -> Timings:
         """Execute plans until the learner is done.
@@ -88,20 +88,20 @@ class LocalExecutor:
         watch : callable
             Called with the progress and the seconds since the start, after every result and at the end. If it returns True,
             the learner is asked to stop.
-        looks : Looks, optional
+        evaluation : Evaluation, optional
             Receives finished copies during training; the clock is paused meanwhile.
         snapshots : Snapshots, optional
-            Writes the snapshots of the run, and resumes from the newest one, which replaces `learner`. Needs `looks`.
+            Writes the snapshots of the run, and resumes from the newest one, which replaces `learner`. Needs `evaluation`.
 
         Returns
         -------
         Timings
         """
         began = start = time.perf_counter()
-        shown = 0
-        if snapshots is not None and looks is not None:
-            memo = self._resume(snapshots, looks)
-            shown, start = memo.shown, start - memo.seconds
+        evaluated = 0
+        if snapshots is not None and evaluation is not None:
+            memo = self._resume(snapshots, evaluation)
+            evaluated, start = memo.evaluated, start - memo.seconds
         waiting: deque[Future[Result] | RowsPlan] = deque()
         with (
             one_thread(),
@@ -110,22 +110,26 @@ class LocalExecutor:
         ):
             try:
                 if self.threads > 1:
-                    self.learner.share_work(partial(with_helper, helper))
+                    self.learner.share_work(partial(run_with_helper, helper))
                 for plan in [*self.learner.pending(), *self.learner.plans()]:
                     waiting.append(self._submit(pool, plan))
                 while waiting:
                     seen = self.learner.seen
                     progress = self._apply(pool, waiting.popleft())
                     stop = watch(progress, time.perf_counter() - start)
-                    if looks is not None and is_due(looks.every, seen, progress.seen):
+                    if evaluation is not None and is_due(evaluation.every, seen, progress.seen):
                         before = time.perf_counter()
                         finished = finished_copy(self.learner, pool.map)
-                        stop |= looks.look(finished, time.perf_counter() - start)
-                        shown += 1
+                        stop |= evaluation.evaluate(finished, time.perf_counter() - start)
+                        evaluated += 1
                         start += time.perf_counter() - before
                     seconds = time.perf_counter() - start
-                    if snapshots is not None and looks is not None and snapshots.due(self.learner, seconds, stop=stop):
-                        self._keep(snapshots, Memo(looks.entries, shown, seconds))
+                    if (
+                        snapshots is not None
+                        and evaluation is not None
+                        and snapshots.due(self.learner, seconds, stop=stop)
+                    ):
+                        self._write_snapshot(snapshots, Memo(evaluation.entries, evaluated, seconds))
                     if stop:
                         self.learner.stop()
                     for plan in self.learner.plans():
@@ -137,17 +141,17 @@ class LocalExecutor:
         self.timings.seconds += time.perf_counter() - began
         return self.timings
 
-    def _resume(self, snapshots: Snapshots, looks: Looks) -> Memo:
+    def _resume(self, snapshots: Snapshots, evaluation: Evaluation) -> Memo:
         """Resume from the newest snapshot, if there is one."""
         self.learner, memo, texts = snapshots.begin(self.learner)
         for text in texts:
             warnings.warn(text, RuntimeWarning, stacklevel=6)
         if memo is None:
             return Memo([], 0, 0.0)
-        looks.resume(memo.entries)
+        evaluation.resume(memo.entries)
         return memo
 
-    def _keep(self, snapshots: Snapshots, memo: Memo) -> None:
+    def _write_snapshot(self, snapshots: Snapshots, memo: Memo) -> None:
         before = time.perf_counter()
         text = snapshots.write(self.learner, memo)
         if text is not None:
@@ -173,17 +177,17 @@ class LocalExecutor:
         targets = self.source.targets(plan.rows)
         features = self.source.features(plan.rows)
         read = time.perf_counter()
-        batch = execute(plan, self.learner.settings.kernel, features, targets, self._workspaces.of_calling_thread())
+        batch = execute(plan, self.learner.settings.kernel, features, targets, self._workspaces.of_this_thread())
         with self._lock:
             self.timings.reading += read - start
             self.timings.tiling += time.perf_counter() - read
         return batch
 
     def _member_rows(self, pool: ThreadPoolExecutor, plan: RowsPlan) -> Result:
-        return member_rows(plan, self.learner.settings.kernel, self._workspaces.of_calling_thread(), pool.map)
+        return member_rows(plan, self.learner.settings.kernel, self._workspaces.of_this_thread(), pool.map)
 
 
-def with_helper(
+def run_with_helper(
     helper: ThreadPoolExecutor, work: Callable[[tuple[int, int]], None], parts: Iterable[tuple[int, int]]
 ) -> Iterable[None]:
     """Do the first part here and the others on the helper thread: two threads for `Learner.share_work`."""
@@ -197,17 +201,17 @@ def with_helper(
     return ()
 
 
-def beside(helper: ThreadPoolExecutor, work: Callable[[int], None], items: Iterable[int]) -> Iterable[None]:
+def map_with_helper(helper: ThreadPoolExecutor, work: Callable[[int], None], items: Iterable[int]) -> Iterable[None]:
     """Do every second item on the helper thread: a `map` with two threads."""
     every = list(items)
-    future = helper.submit(_each, work, every[1::2])
+    future = helper.submit(_do_all, work, every[1::2])
     try:
-        _each(work, every[::2])
+        _do_all(work, every[::2])
     finally:
         future.result()
     return ()
 
 
-def _each(work: Callable[[int], None], items: Iterable[int]) -> None:
+def _do_all(work: Callable[[int], None], items: Iterable[int]) -> None:
     for item in items:
         work(item)

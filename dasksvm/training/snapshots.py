@@ -1,6 +1,6 @@
 """Snapshots of a run: files in a folder, each with the complete state of the learner, of which the newest few are kept.
 
-Each is a file of arrays (`arrayfile`). Its name starts with the number of the executor that wrote it: if an executor that was
+Each is a file of arrays (`array_file`). Its name starts with the number of the executor that wrote it: if an executor that was
 considered lost comes back, its snapshots sort before those of its successor. An executor claims its number by creating a file,
 so two executors that start in the same folder at once get different numbers.
 """
@@ -95,14 +95,14 @@ class Memo:
     ----------
     entries : list of dict
         The history so far.
-    shown : int
+    evaluated : int
         Number of finished copies that have been evaluated.
     seconds : float
         Running time so far, summed over all executors of the run.
     """
 
     entries: list[dict[str, Any]]
-    shown: int
+    evaluated: int
     seconds: float
 
 
@@ -278,7 +278,7 @@ class Snapshots:
         arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
         scalars = {name: _plain(value) for name, value in state.items() if name not in arrays}
         arrays[HISTORY] = np.frombuffer(json.dumps(memo.entries).encode(), np.uint8)
-        memo_fields = {"shown": memo.shown, "seconds": memo.seconds}
+        memo_fields = {"shown": memo.evaluated, "seconds": memo.seconds}
         about = {"run": self.checkpoint.run, "seed": learner.settings.seed, "memo": memo_fields, "scalars": scalars}
         self._number += 1
         path = self._path((self._epoch, self._number))
@@ -310,7 +310,9 @@ class Snapshots:
                 f"{self.folder} holds snapshots of another run, which differs from this one in {', '.join(other)}."
             )
         entries = json.loads(arrays.pop(HISTORY).tobytes())
-        return learner_state.restore(settings, {**about["scalars"], **arrays}), Memo(entries, **about["memo"])
+        return learner_state.restore(settings, {**about["scalars"], **arrays}), Memo(
+            entries, about["memo"]["shown"], about["memo"]["seconds"]
+        )
 
     def _path(self, name: Name) -> Path:
         return self.folder / f"snapshot-{name[0]:04d}-{name[1]:06d}"

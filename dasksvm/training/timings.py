@@ -34,7 +34,7 @@ class Timings:
     repeats: int = 0
     received: int = 0
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Describe in one line what the run waited for."""
         share = self.waiting / self.seconds if self.seconds else 0.0
         work = f"reading {self.reading:.1f} s, kernel values {self.tiling:.1f} s"

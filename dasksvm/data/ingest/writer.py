@@ -117,7 +117,7 @@ def _write_group(store: Any, folder: Path | None, reader: Reader, how: Writing, 
         if first is None:
             raise ValueError(f"{reader.origin}: there are no rows.")
         group = GroupWriter(store, first, how.chunk_rows, how.labelled, how.shuffle)
-        group.write(chain([first], _watched(blocks, watch, intake.rows) if how.shuffle else blocks))
+        group.write(chain([first], _counted(blocks, watch, intake.rows) if how.shuffle else blocks))
     statistics, names = intake.statistics, reader.names
     if group.width == 0:
         raise ValueError(f"{reader.origin}: there are no features.")
@@ -148,7 +148,7 @@ def _write_group(store: Any, folder: Path | None, reader: Reader, how: Writing, 
     )
 
 
-def _watched(blocks: Iterator[Block], watch: Watch, rows: int) -> Iterator[Block]:
+def _counted(blocks: Iterator[Block], watch: Watch, rows: int) -> Iterator[Block]:
     written = 0
     for block in blocks:
         yield block
@@ -183,7 +183,7 @@ class _Intake:
             column = error.column
             if self.reader.names is not None and isinstance(column, int):
                 error.column = f"{column} ({self.reader.names[column]})"
-            raise ValueError(error.told(self.reader.origin, self.rows, self._lines)) from None
+            raise ValueError(error.message(self.reader.origin, self.rows, self._lines)) from None
 
     def _block(self, part: Part) -> Block:
         self._check(part)

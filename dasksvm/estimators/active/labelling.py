@@ -79,7 +79,7 @@ class Answers:
             table.writerow([row, label])
 
 
-def ask(learner: ActiveLearner, data: Dataset, answers: Answers) -> None:
+def ask_for_labels(learner: ActiveLearner, data: Dataset, answers: Answers) -> None:
     """Teach the answers so far, then ask for labels until the person quits or the pool is empty.
 
     Parameters
@@ -146,10 +146,10 @@ def _shown(data: Dataset, query: Ints) -> str:
     else:
         columns, values = np.arange(data.shape[1]), row[0]
     more = f", and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
-    return "  " + ", ".join(_value(data, at, value) for at, value in _first(columns, values)) + more
+    return "  " + ", ".join(_value(data, at, value) for at, value in _first_values(columns, values)) + more
 
 
-def _first(columns: NDArray[Any], values: NDArray[Any]) -> list[tuple[int, Any]]:
+def _first_values(columns: NDArray[Any], values: NDArray[Any]) -> list[tuple[int, Any]]:
     return list(zip(columns[:SHOWN].tolist(), values[:SHOWN].tolist(), strict=True))
 
 

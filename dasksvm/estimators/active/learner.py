@@ -3,6 +3,7 @@
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -12,23 +13,24 @@ from sklearn.utils.validation import column_or_1d
 from dasksvm import config
 from dasksvm.config import workspaces
 from dasksvm.config.blas import one_thread
+from dasksvm.data.array_types import ColumnLike, RowsLike
 from dasksvm.data.chunked import stacked
 from dasksvm.data.coding import Coding
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.sources import Examples, MemoryLabels, MemorySource
-from dasksvm.estimators._base import opened
 from dasksvm.estimators._fitting import CONVERGED, support_rows
 from dasksvm.estimators.active.pool import Search, best_rows
 from dasksvm.estimators.lasvc import LaSVC
 from dasksvm.estimators.parameters import check_parameters, flag, integer, one_of
-from dasksvm.estimators.problem import boxes_of
+from dasksvm.estimators.problem import boxes_of, open_if_path
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.solver.engine.choice import best_of_groups
 from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.preview import finished_copy
 from dasksvm.solver.engine.selection import AS_GIVEN, MOST_GROUPS, Pools, RandomOrder, Selection
 from dasksvm.solver.kernels.features import Ints
-from dasksvm.solver.messages import ScorePlan, Targets
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.messages import ScorePlan, Targets, View
 from dasksvm.solver.state.expansion import SEEDS
 from dasksvm.training.local_executor import LocalExecutor
 
@@ -85,7 +87,7 @@ class ActiveLearner:
     def __init__(
         self,
         estimator: LaSVC,
-        pool: Any,
+        pool: RowsLike,
         *,
         selection: str = "active",
         candidates: int | str = 50,
@@ -107,27 +109,27 @@ class ActiveLearner:
                 f"selection {selection!r} needs a number of candidates: with 'all' there is nothing to sample."
             )
         self.estimator = clone(estimator)
-        pool = opened(pool)
+        pool = open_if_path(pool)
         if isinstance(pool, Dataset) and len(pool.classes) > 2:
             raise ValueError(
                 f"an ActiveLearner needs a pool of two classes; {pool.path} has {pool.classes.tolist()}. "
                 "To teach labels other than those stored in it, write the data set without labels."
             )
         epochs = CONVERGED if retrain else 1
-        self._source, self._learner, self._form, seed = self.estimator._for_labels_to_come(pool, epochs)
+        self._source, self._learner, self._form, seed = self.estimator._prepare_unlabelled(pool, epochs)
         most = 1 if candidates == "all" else int(candidates)
         self._pools = Pools(RandomOrder(self._source.chunks, seed), Selection(selection, most))
         self._pools.begin(np.zeros(0, np.int64))
         self._taught: list[Any] = []
         self.ids: Ints = np.zeros(0, np.int64)
         self.labels: NDArray[Any] = np.zeros(0)
-        self._fed = 0
-        self._shown: LaSVC | None = None
+        self._learned = 0
+        self._current: LaSVC | None = None
 
     @property
     def started(self) -> bool:
         """Whether there are enough labels of both classes."""
-        return self._fed > 0
+        return self._learned > 0
 
     # Queries
 
@@ -175,16 +177,18 @@ class ActiveLearner:
         self._pools.exclude(found)
         return found
 
-    def _view(self) -> Any:
-        return self._learner.expansion.view(0, None, np.full(1, np.inf), 0.0)
+    def _view(self) -> View:
+        view: View = self._learner.expansion.view(0, None, np.full(1, np.inf), 0.0)
+        return view
 
     @property
-    def _kernel(self) -> Any:
-        return self._learner.settings.kernel
+    def _kernel(self) -> Kernel:
+        kernel: Kernel = self._learner.settings.kernel
+        return kernel
 
     # Learning
 
-    def teach(self, ids: Any, labels: Any) -> Self:
+    def teach(self, ids: npt.ArrayLike, labels: npt.ArrayLike) -> Self:
         """Learn the labels of some rows, in the order given; `query` need not have returned these rows.
 
         Parameters
@@ -217,7 +221,7 @@ class ActiveLearner:
         self._taught.append(self._source.raw(given))
         self.ids, self.labels = np.concatenate([self.ids, given]), every
         self._pools.exclude(given)
-        self._shown = None
+        self._current = None
         if started:
             self._learn(np.searchsorted(classes, every), boxes)
         return self
@@ -237,12 +241,12 @@ class ActiveLearner:
         first = np.zeros(0, np.int64)
         if not self.started:
             first = np.concatenate([np.flatnonzero(codes == side)[: self.first] for side in (0, 1)])
-        start = 0 if self.retrain else self._fed
+        start = 0 if self.retrain else self._learned
         rows = self._taught[-1] if start else self._rows()
         examples = Examples(MemorySource(rows), self._form, MemoryLabels(codes[start:], None), Coding.of(boxes), start)
         learner.feed(RandomOrder((count - start,), AS_GIVEN, start), first)
         LocalExecutor(learner, examples, config.threads()).run(lambda progress, seconds: False)
-        self._fed = count
+        self._learned = count
 
     def _rows(self) -> Any:
         """Return the rows that were taught."""
@@ -261,15 +265,15 @@ class ActiveLearner:
         """
         if not self.started:
             raise NotFittedError(f"There are too few labels: {self.first} of each of two classes are needed.")
-        if self._shown is None:
+        if self._current is None:
             with one_thread():
                 copy = finished_copy(self._learner)
             fitted, rows = self._fitted(), self._rows()
             model = fitted._model_of(self._kernel, self._form, rows[copy.examples], copy.alpha, copy.extremes)
             support = support_rows(self._source, self.ids[copy.examples])
-            fitted._show(model, support, copy.codes, copy.progress, [])
-            self._shown = fitted
-        return self._shown
+            fitted._set_attributes(model, support, copy.codes, copy.progress, [])
+            self._current = fitted
+        return self._current
 
     def _fitted(self) -> LaSVC:
         """Make an estimator with all fitted attributes except those of the model."""
@@ -288,7 +292,7 @@ class ActiveLearner:
             return self.estimator_
         if not len(self.labels):
             raise NotFittedError("This ActiveLearner has no labels yet: call teach before predict.")
-        if self._shown is None:
+        if self._current is None:
             fitted = self._fitted()
             counts = np.unique(self.labels, return_counts=True)[1]
             value = (counts[1:].sum() - counts[0]) / counts.sum()
@@ -296,15 +300,15 @@ class ActiveLearner:
             fitted.model_ = fitted._model_of(
                 self._kernel, self._form, self._rows()[:0], nothing, np.full((1, 2), value, np.float64)
             )
-            self._shown = fitted
-        return self._shown
+            self._current = fitted
+        return self._current
 
     @property
     def model_(self) -> KernelModel:
         """The model of the labels so far."""
         return self.estimator_.model_
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: RowsLike) -> Any:
         """Compute decision values with the model of the labels so far, as `LaSVC.decision_function`.
 
         Until there are `first` labels of each class, the value is the same for all rows: the share of the second class among the
@@ -312,14 +316,14 @@ class ActiveLearner:
         """
         return self._predictor().decision_function(X)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: RowsLike) -> Any:
         """Predict with the model of the labels so far, as `LaSVC.predict`.
 
         Until there are `first` labels of each class, the prediction is the most frequent class among the labels so far.
         """
         return self._predictor().predict(X)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: RowsLike, y: ColumnLike | None = None) -> float:
         """Compute the accuracy of the model of the labels so far, as `LaSVC.score`."""
         return self._predictor().score(X, y)
 

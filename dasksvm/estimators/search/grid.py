@@ -16,11 +16,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dasksvm.data.array_types import ColumnLike, RandomState, RowsLike
 from dasksvm.data.chunked import is_dask
 from dasksvm.data.dataset import Dataset
-from dasksvm.estimators._base import opened
 from dasksvm.estimators.lasvc import LaSVC
 from dasksvm.estimators.parameters import check_parameters, flag, integer
+from dasksvm.estimators.problem import open_if_path
 from dasksvm.estimators.search.gamma import jaakkola_gamma
 from dasksvm.solver.engine.criteria import RANDOM
 from dasksvm.solver.kernels.registry import KERNELS
@@ -46,7 +47,7 @@ class _Point(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
-class _Found(NamedTuple):
+class _FoldResult(NamedTuple):
     """The result of a point on one fold; points trained in one run have equal shares of its seconds and kernel values."""
 
     score: float
@@ -54,7 +55,7 @@ class _Found(NamedTuple):
     evaluations: float
 
 
-Grid = dict[_Point, list[_Found]]
+Grid = dict[_Point, list[_FoldResult]]
 Measure = Callable[[float | None, list[float]], None]
 
 
@@ -85,8 +86,8 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
     C : sequence of float, default=(0.1, 1, 10, 100, 1000)
         A shift adds a value beyond the edge, with the ratio of the two values next to it. A single value is never shifted.
     gamma : sequence of float, default=None
-        The same for γ. With None, the values are γ_J · 2^-steps to γ_J · 2^steps, with γ_J from `jaakkola_gamma`, which is meant
-        for the rbf kernel.
+        The same for γ. With None, the values are γ_J · 2^-steps to γ_J · 2^steps, with γ_J from `jaakkola_gamma` for the
+        estimator's kernel; the heuristic is meant for rbf and laplacian.
     steps : int, default=2
         Number of steps to each side if a grid is made around a value.
     folds : int, default=5
@@ -134,7 +135,7 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
         folds: int = 5,
         max_shifts: int = 10,
         refit: bool = True,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.estimator = estimator
         self.C = C
@@ -151,7 +152,7 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
         tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: RowsLike, y: ColumnLike) -> Self:
         """Search for the best parameters and, with `refit`, train on all rows with them.
 
         Parameters
@@ -165,7 +166,7 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
         ShiftingGridSearch
         """
         check_parameters(self, RULES)
-        if isinstance(opened(X), Dataset) or is_dask(X) or is_dask(y):
+        if isinstance(open_if_path(X), Dataset) or is_dask(X) or is_dask(y):
             raise ValueError(
                 "ShiftingGridSearch needs rows in memory, since every point trains on every fold: pass a sample, such as "
                 "data.rows(ids) and data.labels(ids) of a data set, or X[:20000].compute(); then fit an estimator with "
@@ -213,7 +214,8 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
             return [None]
         if self.gamma is not None:
             return _ascending("gamma", self.gamma)
-        return _around(jaakkola_gamma(X, y, random_state=random), self.steps)
+        known = kernel if kernel in KERNELS else "rbf"
+        return _around(jaakkola_gamma(X, y, kernel=known, random_state=random), self.steps)
 
     def _explore(self, Cs: list[float], gammas: Sequence[float | None], found: Grid, measure: Measure) -> _Point:
         """Measure a grid, and extend it while the best point is on an edge and its error decreases."""
@@ -225,7 +227,7 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
                     measure(gamma, new)
             best = min(found, key=lambda point: (_error(found[point]), point.C, point.gamma or 0.0))
             error = _error(found[best])
-            wider = _beyond(Cs, best.C), _beyond(gammas, best.gamma)
+            wider = _extended(Cs, best.C), _extended(gammas, best.gamma)
             if wider == (Cs, gammas) or error >= last:
                 return best
             if shifts == self.max_shifts:
@@ -244,24 +246,24 @@ class ShiftingGridSearch(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  #
         return self.best_estimator_
 
     @available_if(_offers("predict"))  # type: ignore[untyped-decorator]
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: RowsLike) -> Any:
         """Predict with the best estimator; if it is one of this package, also for Dask arrays and data sets."""
         return self._best().predict(X)
 
     @available_if(_offers("decision_function"))  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: RowsLike) -> Any:
         """Compute the decision values of the best estimator."""
         return self._best().decision_function(X)
 
     @available_if(_offers("score"))  # type: ignore[untyped-decorator]
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: RowsLike, y: ColumnLike | None = None) -> float:
         """Compute the accuracy of the best estimator."""
         return float(self._best().score(X, y))
 
 
 def _fold(
     estimator: Any, gamma: float | None, Cs: list[float], train: tuple[Any, Any], test: tuple[Any, Any]
-) -> list[tuple[_Point, _Found]]:
+) -> list[tuple[_Point, _FoldResult]]:
     """Train for each C on one part and score on the other; in one run if no budget or selection applies to all C together."""
     points = [_Point(C, gamma) for C in Cs]
     start = time.perf_counter()
@@ -274,17 +276,17 @@ def _fold(
         models, evaluations = estimator._fit_path(*train, Cs)
         shares = (time.perf_counter() - start) / len(Cs), evaluations / len(Cs)
         scores = [float(np.mean(model.predict(test[0]) == test[1])) for model in models]
-        return [(point, _Found(score, *shares)) for point, score in zip(points, scores, strict=True)]
+        return [(point, _FoldResult(score, *shares)) for point, score in zip(points, scores, strict=True)]
     results = []
     for point in points:
         start = time.perf_counter()
         fitted = clone(estimator).set_params(C=point.C).fit(*train)
         seconds, counted = time.perf_counter() - start, float(getattr(fitted, "kernel_evaluations_", np.nan))
-        results.append((point, _Found(float(fitted.score(*test)), seconds, counted)))
+        results.append((point, _FoldResult(float(fitted.score(*test)), seconds, counted)))
     return results
 
 
-def _error(results: list[_Found]) -> float:
+def _error(results: list[_FoldResult]) -> float:
     return float(np.round(1.0 - np.mean([one.score for one in results]), DIGITS))
 
 
@@ -299,7 +301,7 @@ def _around(value: float, steps: int) -> list[float]:
     return [value * 2.0**step for step in range(-steps, steps + 1)]
 
 
-def _beyond(values: Any, best: float | None) -> Any:
+def _extended(values: Any, best: float | None) -> Any:
     """Extend a grid by a value beyond its edge if the best value is on that edge."""
     if len(values) > 1 and best == values[0]:
         return [values[0] / (values[1] / values[0]), *values]

@@ -13,16 +13,16 @@ from typing import Any
 from distributed import Client, get_client, get_worker, secede
 
 from dasksvm.runtime.cluster import ask_scheduler
-from dasksvm.runtime.run_hooks import Attendant, attendant
+from dasksvm.runtime.run_hooks import RunHooks, current_hooks
 from dasksvm.solver.messages import Progress
 
 logger = logging.getLogger("dasksvm")
 RECORDS = "dasksvm-jobs"
 # Seconds between checks whether the job was cancelled, and between progress events. A long run sends events less often, so that
 # the thousand events that the scheduler keeps per topic cover more of it.
-LOOK, SLOWEST = 0.5, 5.0
+CHECK_INTERVAL, LONGEST_INTERVAL = 0.5, 5.0
 # Seconds to wait for the scheduler where the job can continue without its answer.
-ANSWER = 30.0
+ANSWER_TIMEOUT = 30.0
 Event = dict[str, Any]
 # Returns the bytes of a model file, and whether the run was stopped early.
 Work = Callable[["Driver"], tuple[bytes, bool]]
@@ -42,7 +42,7 @@ def drive(id: str, work: Work) -> bytes:
     secede()
     driver = Driver(get_client(), id)
     try:
-        with driver.attending():
+        with driver.as_hooks():
             content, stopped = work(driver)
     except Exception as error:
         how = "cancelled" if isinstance(error, JobCancelled) else "failed"
@@ -52,8 +52,8 @@ def drive(id: str, work: Work) -> bytes:
     return content
 
 
-class Driver(Attendant):
-    """One execution of the task of a job; the watcher and the attendant of its run.
+class Driver(RunHooks):
+    """One execution of the task of a job; the watcher and the hooks of its run.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Driver(Attendant):
 
     Attributes
     ----------
-    again : bool
+    begun_before : bool
         Whether a run of this job has begun before. If so, the snapshots in its checkpoint are its own.
     outcome : str or None
         How an earlier execution ended, if there was one: "failed", "cancelled", or "done" or "stopped" if its result was lost
@@ -72,20 +72,20 @@ class Driver(Attendant):
     def __init__(self, client: Client, id: str) -> None:
         self.client, self.id = client, id
         events = [event for _, event in ask_scheduler(client, "events", topic=name_of(id))]
-        self.again = bool(self._record().get("begun"))
+        self.begun_before = bool(self._record().get("begun"))
         self.outcome = next((event["how"] for event in reversed(events) if event["kind"] == "ended"), None)
-        self._furthest = max((event["steps"] for event in events if event["kind"] == "progress"), default=0)
+        self._most_steps = max((event["steps"] for event in events if event["kind"] == "progress"), default=0)
         self._number = events[-1]["number"] if events else 0
         self._begun = False
-        self._trusted = not events
-        self._look_at = 0.0
+        self._losses_reset = not events
+        self._next_check = 0.0
         self._newest: tuple[Progress, float] | None = None
-        self._told: tuple[float, float, int] | None = None
+        self._last_sent: tuple[float, float, int] | None = None
         self.log("started", worker=get_worker().address)
 
     def describe(self, **facts: Any) -> None:
         """Add facts to the record of the job, unless the record was deleted."""
-        self._heed()
+        self._raise_if_cancelled()
         for name, value in facts.items():
             ask_scheduler(self.client, "set_metadata", keys=[RECORDS, self.id, "about", name], value=value)
 
@@ -96,20 +96,20 @@ class Driver(Attendant):
         ask_scheduler(self.client, "log_event", topic=name_of(self.id), msg=event)
 
     @contextmanager
-    def attending(self) -> Iterator[None]:
-        """Be the attendant of the runs of this thread."""
-        token = attendant.set(self)
+    def as_hooks(self) -> Iterator[None]:
+        """Be the hooks of the runs of this thread."""
+        token = current_hooks.set(self)
         try:
             yield
         finally:
-            attendant.reset(token)
+            current_hooks.reset(token)
 
-    def heed(self, begun: bool) -> None:
+    def raise_if_cancelled(self, begun: bool) -> None:
         """End the run if the job was cancelled; once the run has begun, record that before there can be a snapshot."""
         now = monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK
-            self._heed()
+        if now >= self._next_check:
+            self._next_check = now + CHECK_INTERVAL
+            self._raise_if_cancelled()
         if begun and not self._begun:
             self._begun = True
             ask_scheduler(self.client, "set_metadata", keys=[RECORDS, self.id, "begun"], value=True)
@@ -124,28 +124,30 @@ class Driver(Attendant):
     def __call__(self, progress: Progress, seconds: float) -> bool:
         """Send the progress as an event, unless one was sent a moment ago."""
         self._newest = progress, seconds
-        if self._told is None or monotonic() - self._told[0] >= max(LOOK, min(seconds / 100, SLOWEST)):
-            self._tell()
-        if not self._trusted and progress.steps > self._furthest:
-            self._trusted = True
-            self._forgive()
+        if self._last_sent is None or monotonic() - self._last_sent[0] >= max(
+            CHECK_INTERVAL, min(seconds / 100, LONGEST_INTERVAL)
+        ):
+            self._send_progress()
+        if not self._losses_reset and progress.steps > self._most_steps:
+            self._losses_reset = True
+            self._reset_losses()
         return False
 
     def end(self, how: str) -> None:
         """Send the last progress and how the job ended."""
         if self._newest is not None:
-            self._tell()
+            self._send_progress()
         self.log("ended", how=how)
 
-    def _tell(self) -> None:
+    def _send_progress(self) -> None:
         assert self._newest is not None
         progress, seconds = self._newest
-        _, before, seen = self._told or (0.0, seconds, 0)
+        _, before, seen = self._last_sent or (0.0, seconds, 0)
         rate = (progress.seen - seen) / (seconds - before) if seconds > before else 0.0
         self.log("progress", **_plain(progress), rows_per_second=rate, seconds=seconds)
-        self._newest, self._told = None, (monotonic(), seconds, progress.seen)
+        self._newest, self._last_sent = None, (monotonic(), seconds, progress.seen)
 
-    def _heed(self) -> None:
+    def _raise_if_cancelled(self) -> None:
         if self._record().get("cancelled", False):
             raise JobCancelled(f"the job {self.id} was cancelled.")
 
@@ -155,7 +157,7 @@ class Driver(Attendant):
         found: dict[str, Any] | None = ask_scheduler(self.client, "get_metadata", keys=keys, default=None)
         return {"cancelled": True} if found is None else found
 
-    def _forgive(self) -> None:
+    def _reset_losses(self) -> None:
         """Reset the number of workers that this task has lost: it got further than ever before, so it did not kill them.
 
         Otherwise Dask gives up a task that has lost more than `allowed-failures` workers, however long it has run.
@@ -168,7 +170,7 @@ class Driver(Attendant):
                 dask_scheduler.tasks[key].suspicious = 0
 
         try:
-            self.client.run_on_scheduler(forgive, callback_timeout=ANSWER)
+            self.client.run_on_scheduler(forgive, callback_timeout=ANSWER_TIMEOUT)
         except Exception as error:  # the scheduler may forbid it
             logger.warning("the job %s will fail if it loses several more workers: %s", self.id, error)
 

@@ -17,10 +17,10 @@ from distributed import Client, Future, KilledWorker, Variable
 
 from dasksvm.model.kernel_model import KernelModel
 from dasksvm.model.native import load
+from dasksvm.runtime.client import use_client
 from dasksvm.runtime.cluster import COORDINATOR, ask_scheduler, workers_of
-from dasksvm.runtime.driver import connected
 from dasksvm.runtime.jobs.driver import RECORDS, Event, JobCancelled, Work, drive, name_of
-from dasksvm.runtime.placement import offering
+from dasksvm.runtime.placement import workers_with
 from dasksvm.solver.messages import Progress
 from dasksvm.training.callbacks import ProgressLines, Watcher
 
@@ -28,7 +28,7 @@ logger = logging.getLogger("dasksvm")
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 POLL = 0.5
-ANSWER = 30.0
+ANSWER_TIMEOUT = 30.0
 OVER = ("done", "stopped", "failed", "cancelled", "lost")
 
 
@@ -103,7 +103,7 @@ class Job:
             If the cluster has no such job: it was deleted, or belongs to another scheduler.
         """
         with _client(self.client) as client:
-            return self._look(client)[0]
+            return self._read_status(client)[0]
 
     def attach(self, callbacks: Sequence[Watcher] | None = None) -> JobStatus:
         """Follow the job until it ends, beginning with the earlier events that the scheduler still has.
@@ -123,7 +123,7 @@ class Job:
         watchers: Sequence[Watcher] | None = callbacks
         last = 0
         with _client(self.client) as client:
-            status, events = self._look(client)
+            status, events = self._read_status(client)
             lines = None
             try:
                 while True:
@@ -135,13 +135,13 @@ class Job:
                         last = event["number"]
                         if event["kind"] == "warning" and lines is not None:
                             lines.note(event["text"])
-                        if event["kind"] == "progress" and _tell(watchers or (), event):
+                        if event["kind"] == "progress" and _pass_on(watchers or (), event):
                             return status
                     if status.over:
                         return status
                     sleep(POLL)
                     try:
-                        status, events = self._look(client)
+                        status, events = self._read_status(client)
                     except OSError as error:
                         return replace(status, state="lost", error=f"the scheduler does not answer: {error}")
             finally:
@@ -154,10 +154,10 @@ class Job:
         Snapshots are kept, and another job can continue from them with `resume=True`.
         """
         with _client(self.client) as client:
-            over = self._look(client)[0].over
+            over = self._read_status(client)[0].over
             if over:
                 client.set_metadata([RECORDS, self.id], None)
-                _forget_events(client, name_of(self.id))
+                _delete_events(client, name_of(self.id))
             else:
                 client.set_metadata([RECORDS, self.id, "cancelled"], True)
             Variable(name_of(self.id), client).delete()
@@ -184,7 +184,7 @@ class Job:
             path.write_bytes(content)
             return load(path)
 
-    def _look(self, client: Client) -> tuple[JobStatus, list[Event]]:
+    def _read_status(self, client: Client) -> tuple[JobStatus, list[Event]]:
         """Return the status of the job and its events, which are complete if it is over."""
         record = ask_scheduler(client, "get_metadata", keys=[RECORDS, self.id], default=None)
         if record is None:
@@ -235,7 +235,7 @@ def launch(client: Any, work: Work, about: dict[str, Any], name: str | None) -> 
     id = token_hex(4) if name is None else f"{name}-{token_hex(3)}"
     with _client(client) as found:
         submitted = datetime.now(UTC).isoformat(timespec="seconds")
-        preferred = offering(workers_of(found), COORDINATOR)
+        preferred = workers_with(workers_of(found), COORDINATOR)
         found.set_metadata([RECORDS, id], {"about": {**about, "submitted": submitted}})
         future = found.submit(
             drive,
@@ -252,7 +252,7 @@ def launch(client: Any, work: Work, about: dict[str, Any], name: str | None) -> 
 
 @contextmanager
 def _client(client: Any) -> Iterator[Client]:
-    with connected(client) as found:
+    with use_client(client) as found:
         if found is None:
             raise ValueError("jobs need a cluster: pass a client or the address of a scheduler.")
         yield found
@@ -264,10 +264,10 @@ def _future(client: Client, key: str) -> Future:
     It is kept by a variable and not as a published data set, because publishing would bring back everything that this client
     has released recently.
     """
-    return Variable(key, client).get(timeout=ANSWER)
+    return Variable(key, client).get(timeout=ANSWER_TIMEOUT)
 
 
-def _forget_events(client: Client, topic: str) -> None:
+def _delete_events(client: Client, topic: str) -> None:
     """Delete the events of a topic, which the scheduler would otherwise keep as long as it runs."""
 
     # Defined here so that it is pickled by value: the scheduler may not have this package.
@@ -291,7 +291,7 @@ def _failure(client: Client, key: str) -> tuple[str, str]:
     return "failed", f"{type(error).__name__}: {error}"
 
 
-def _tell(watchers: Sequence[Watcher], event: Event) -> bool:
+def _pass_on(watchers: Sequence[Watcher], event: Event) -> bool:
     """Pass an event to the watchers; return whether one of them returned True."""
     progress = Progress(
         **{name: event[name] for name in ("phase", "epoch", "seen", "members", "steps", "evaluations", "measure")},

@@ -33,7 +33,7 @@ class ParquetReader:
         found = sorted(str(file) for file in Path(path).glob("*.parquet")) if Path(path).is_dir() else [path]
         if not found:
             raise ValueError(f"{path} contains no .parquet files.")
-        self._files = [(name, _opened(name)) for name in found]
+        self._files = [(name, _open_file(name)) for name in found]
         schema = self._files[0][1].schema_arrow
         columns = list(schema.names)
         usual = [name for name in columns if name.lower() in LABELS]
@@ -100,7 +100,7 @@ class ParquetReader:
         return np.asarray(values.reshape(len(lists), self.width))
 
 
-def _opened(name: str) -> Any:
+def _open_file(name: str) -> Any:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

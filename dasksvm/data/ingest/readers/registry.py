@@ -31,7 +31,7 @@ def reader_of(X: Any, y: Any, weight: Any, how: Reading) -> Reader:
         try:
             X = numeric_frame(X)
         except BadRow as error:
-            raise ValueError(error.told("memory", 0, 0)) from None
+            raise ValueError(error.message("memory", 0, 0)) from None
     return ArrayReader(X if is_sparse(X) else np.asarray(X), y, weight, "memory", names)
 
 
