@@ -2,12 +2,14 @@
 
 import doctest
 import importlib
+import pkgutil
 import re
 import shlex
 from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from dasksvm.cli import main as cli
 from dasksvm.cli.solver_options import SOLVERS
@@ -169,6 +171,14 @@ def test_files_within_the_text_exist(path):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=named)
+def test_modules_functions_and_settings_within_the_text_exist(path):
+    defaults = ROOT / "dasksvm" / "config" / "dasksvm.yaml"
+    settings = yaml.safe_load(defaults.read_text())["dasksvm"]
+    for name in re.findall(r"`dasksvm\.([\w.-]*\w)", prose(path)):
+        assert name in settings or name == "yaml" or pkgutil.resolve_name(f"dasksvm.{name}"), name
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=named)
 def test_rows_of_tables_have_as_many_cells_as_their_header(path):
     for table in re.findall(r"(?:^\|.*\n)+", prose(path), re.M):
         rows = [len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()]
@@ -197,3 +207,16 @@ def test_architecture_names_every_package():
     for path in package.rglob("__init__.py"):
         name = str(path.parent.relative_to(package))
         assert name == "." or f"`{name}`" in text, name
+
+
+def test_architecture_lists_every_module_once():
+    """Each is a row of the table of its package, with a few words on what it holds."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    (tables,) = re.findall(r"^## Modules\n(.*?)(?=^## |\Z)", text, re.S | re.M)
+    listed = [
+        f"{folder}/{name}"
+        for folder, table in re.findall(r"^### `(\S+)`\n(.*?)(?=^### |\Z)", tables, re.S | re.M)
+        for name in re.findall(r"^\| `(\S+)` \| .*\w.* \|$", table, re.M)
+    ]
+    modules = [named(path) for path in (ROOT / "dasksvm").rglob("*.py") if path.name != "__init__.py"]
+    assert sorted(listed) == sorted(modules)

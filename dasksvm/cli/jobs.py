@@ -152,7 +152,7 @@ def attach(job: str, scheduler: str | None, scheduler_file: str | None, quiet: b
 @click.argument("job")
 @scheduler_options
 def cancel(job: str, scheduler: str | None, scheduler_file: str | None) -> None:
-    """Cancel JOB without a model.
+    """Cancel JOB; no model is written.
 
     Its snapshots are kept. A job that has ended is removed from the cluster, with its model.
     """

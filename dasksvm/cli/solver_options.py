@@ -48,8 +48,8 @@ OPTIONS = {
         type=NumberOr(float, "scale", "auto"),
         help="γ of the kernel.  [default: scale]",
     ),
-    "degree": click.option("-d", "--degree", type=int, help="Degree of the kernel poly.  [default: 3]"),
-    "coef0": click.option("-r", "--coef0", type=float, help="Constant of the kernels poly and sigmoid.  [default: 0]"),
+    "degree": click.option("-d", "--degree", type=int, help="Degree of the kernel, if it has one.  [default: 3]"),
+    "coef0": click.option("-r", "--coef0", type=float, help="Constant of the kernel, if it has one.  [default: 0]"),
     "tol": click.option(
         "-e", "--tol", type=float, help="Ignore violations of the optimality conditions below this.  [default: 0.001]"
     ),

@@ -78,9 +78,10 @@ class Choice:
 
     Attributes
     ----------
-    criterion : {"gradient", "active", "autoactive"}
+    criterion : str
+        One of `engine.criteria.CRITERIA` that chooses among candidates.
     size : int
-        Candidates in a group; with "autoactive" the largest number that a group can have.
+        Candidates in a group; with an adaptive criterion the largest number that a group can have.
     groups : int
         Largest number of groups.
     """

@@ -1,4 +1,4 @@
 """From files and arrays to a data set on Zarr: readers, the shuffle, and the writer.
 
-A reader gives rows piece by piece and knows nothing of Zarr; the writer knows nothing of file formats.
+A reader gives rows piece by piece and knows nothing of the data set's layout; the writer knows nothing of file formats.
 """
