@@ -299,8 +299,8 @@ def test_ctrl_c_writes_a_snapshot_and_tells_how_to_go_on(where, data, tmp_path):
 @pytest.mark.parametrize("where", [(), ("--workers", 1)], ids=["here", "cluster"])
 def test_a_second_ctrl_c_ends_at_once(where, data, tmp_path):
     # A snapshot that is never written.
-    stuck = "import time; from dasksvm.cli.train import Ending; from dasksvm.cli.main import main; "
-    stuck += "Ending.__call__ = lambda self, *_: self._code is not None and time.sleep(3600); main()"
+    stuck = "import time; from dasksvm.cli.train import StopOnSignal; from dasksvm.cli.main import main; "
+    stuck += "StopOnSignal.__call__ = lambda self, *_: self._code is not None and time.sleep(3600); main()"
     command = ("train", data.path, tmp_path / "model", "--checkpoint", tmp_path / "kept", "--epochs", 1_000_000)
     with started(("-c", stuck), *command, *where) as process:
         heard(process, "seen")
