@@ -4,6 +4,7 @@ The learner returns plans (`ScorePlan`, `RowsPlan`); the executor answers each w
 """
 
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +71,12 @@ class View(Message):
     band: bool = False
     tile: bool = True
     exact: bool = False
+
+    @cached_property
+    def support(self) -> Features:
+        """The features of the V places, copied once for all batches that are scored against this view."""
+        assert self.members is not None
+        return self.members.take(self.order)
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,9 @@ class BlockLearner(BatchLearner):
     expansion: RowlessExpansion
     finishing: Sequence[BlockFinisher]
 
+    def _solved_problems(self) -> Sequence[BlockFinisher]:
+        return self.finishing
+
     def _expansion(self) -> Expansion:
         return RowlessExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
@@ -190,14 +193,16 @@ class BlockLearner(BatchLearner):
         if not self.stopped:
             self.expansion.make_room(result)
             selected = self._violations(at) > -self._margin_in_force()[:, None]
-            self.expansion.add_members(result, np.zeros_like(result.margins), selected)
+            known = self.expansion.find_places(result.examples, None)
+            self.expansion.add_members(result, np.zeros_like(result.margins), selected, known)
             self.entered += len(result.features)
 
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
         """Make the first examples members."""
         self.expansion.make_room(result)
         alpha = self.start_alpha_of(result.examples)
-        self.expansion.add_members(result, alpha, np.ones(alpha.shape, np.bool_))
+        known = self.expansion.find_places(result.examples, None)
+        self.expansion.add_members(result, alpha, np.ones(alpha.shape, np.bool_), known)
 
     def _compute_member_gradients(self) -> None:
         """Compute the gradients of the first members, whose coefficients may not be 0."""

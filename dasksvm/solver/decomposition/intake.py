@@ -1,14 +1,14 @@
 """Expansions of the batch solvers: examples become members with given coefficients, without kernel rows."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dasksvm.solver.engine.exact_sums import exact_margins
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Flags, Ints, Values
 from dasksvm.solver.messages import CandidateBatch, View
 from dasksvm.solver.state.expansion import MOVED_ROWS, Expansion
-from dasksvm.solver.state.working_arrays import Working, insert, set_alpha, take_place
+from dasksvm.solver.state.row_cache import CLOCK
+from dasksvm.solver.state.working_arrays import Working, insert, set_alpha, take_place, write
 
 # Gradients within CORRECTED_BAND of the extremes are recomputed in float64. If ERROR_FACTOR times the largest error found exceeds
 # CORRECTED_BAND, all gradients are recomputed.
@@ -18,11 +18,21 @@ CORRECTED_BAND, ERROR_FACTOR = 0.05, 4.0
 class RowlessExpansion(Expansion):
     """An expansion whose members enter without kernel rows."""
 
-    def add_members(self, result: CandidateBatch, alpha: Values, selected: NDArray[np.bool_]) -> None:
-        """Make the selected candidates of a batch members, with coefficients α; `alpha` and `selected` have shape (P, m)."""
+    def add_members(self, result: CandidateBatch, alpha: Values, selected: Flags, known: Ints) -> Ints:
+        """Make the selected candidates of a batch members; return the places of those that have joined a problem.
+
+        Parameters
+        ----------
+        result : CandidateBatch
+        alpha : ndarray of float64, shape (P, m)
+            Coefficients to begin with.
+        selected : ndarray of bool, shape (P, m)
+        known : ndarray of int64, shape (m,)
+            Places of the examples that are members already, -1 for the others.
+        """
         assert self.store is not None
         at = np.flatnonzero(result.row_of >= 0)
-        known = self.find_places(result.examples[at], None)
+        known = known[at]
         sign, bound = result.sign[:, at], result.bound[:, at]
         takes_part = selected[:, at] & (bound > 0)
         entering = np.flatnonzero((known < 0) & takes_part.any(axis=0))
@@ -42,11 +52,15 @@ class RowlessExpansion(Expansion):
         rows, new = result.features.take(result.row_of[at[entering]]), places[entering]
         self.working.diagonal[new] = self.kernel.diagonal(rows)
         self.working.slot[new] = self.store.append(rows)
-        self.example[new], self.code[new], self.arrival[new] = (
-            result.examples[at[entering]],
-            result.codes[at[entering]],
-            new,
-        )
+        self.example[new], self.code[new] = result.examples[at[entering]], result.codes[at[entering]]
+        self.arrival[new] = self.cache.size[CLOCK] + np.arange(len(new))
+        self.cache.size[CLOCK] += len(new)
+        joined: Ints = places[takes_part.any(axis=0)]
+        return joined
+
+    def write(self, problem: int, alpha: Values, g: Values) -> None:
+        """Replace the coefficients and gradients of a problem."""
+        write(self.working, problem, alpha, g)
 
     def exact_gradients_at(self, problem: int, places: Ints, alpha: Values) -> Values:
         """Compute g = y - Kα of some members in float64."""
@@ -96,7 +110,7 @@ class AllExamplesExpansion(RowlessExpansion):
         """Make all examples of a batch members with α = 0."""
         self.make_room(result)
         nothing = np.zeros_like(result.sign)
-        self.add_members(result, nothing, nothing == 0)
+        self.add_members(result, nothing, nothing == 0, self.find_places(result.examples, None))
 
 
 def view_for_intake(version: int, problems: int) -> View:

@@ -26,6 +26,9 @@ class PairLearner(BatchLearner):
     expansion: AllExamplesExpansion
     finishing: Sequence[PairFinisher]
 
+    def _solved_problems(self) -> Sequence[PairFinisher]:
+        return self.finishing
+
     def _expansion(self) -> Expansion:
         return AllExamplesExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 

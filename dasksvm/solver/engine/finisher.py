@@ -34,7 +34,7 @@ class Finisher(Protocol):
 
     @property
     def problem(self) -> int:
-        """Number of the problem."""
+        """Number of the problem; of several that are solved together, the last one."""
 
     @property
     def steps(self) -> int:

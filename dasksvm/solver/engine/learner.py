@@ -242,21 +242,23 @@ class Learner(Stateful, ABC):
         if self.phase not in ("online", "checking") or self.paused:
             return none
         left = self._examples_left() if self.phase == "online" else self._length()
-        places = self.expansion.places
         if self.position >= self._length() and self.phase == "online" and self.epoch + 1 < self.settings.epochs:
             self.epoch, self.position = self.epoch + 1, 0
-        value = self.expansion.cache.pages.itemsize
+        stop = min(self.position + self._batch_size(), self._length(), self.position + left)
+        start, self.position = self.position, stop
+        if stop <= start:
+            return none
+        return self.order.rows(self.epoch, start, stop) if self.queue is None else self.queue[start:stop]
+
+    def _batch_size(self) -> int:
+        """Return the number of examples of the next batch."""
+        places, value = self.expansion.places, self.expansion.cache.pages.itemsize
         room = self.settings.inflight_bytes // ((self.settings.lookahead + 1) * value * max(places, 1))
         # With several problems, more examples become members of some problem, and a batch has to be updated for more of them.
         largest = LARGEST_BATCH if self.settings.problems == 1 else 3 * LARGEST_BATCH // 4
         # With many members, or if few of many examples became members, few candidates of a batch influence each other.
         preferred = int(np.clip(max(places // 4, self.seen // 64), LEAST_BATCH, largest))
-        size = max(min(preferred, room), LEAST_BATCH // 4)
-        stop = min(self.position + size, self._length(), self.position + left)
-        start, self.position = self.position, stop
-        if stop <= start:
-            return none
-        return self.order.rows(self.epoch, start, stop) if self.queue is None else self.queue[start:stop]
+        return max(min(preferred, room), LEAST_BATCH // 4)
 
     def _length(self) -> int:
         return len(self.order) if self.queue is None else len(self.queue)

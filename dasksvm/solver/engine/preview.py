@@ -73,7 +73,8 @@ def copying(learner: Learner, parallel_map: Map = map) -> Generator[None, None, 
     """
     s, settings, workspace = learner.expansion.with_own_cache(), learner.settings, Workspace()
     copies: list[Finisher] = []
-    for problem in range(settings.problems):
+    while not copies or copies[-1].problem + 1 < settings.problems:
+        problem = copies[-1].problem + 1 if copies else 0
         finisher = learner.finisher(s, problem, learner.preview_tau())
         while finisher.choose(s):
             missing = finisher.missing(s)

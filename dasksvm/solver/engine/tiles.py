@@ -77,7 +77,7 @@ def _score_without_rows(
     values = np.zeros_like(sign)
     if view.members is not None:
         rows = features.astype(np.dtype(np.float64)) if view.exact else features
-        values = margins(kernel, rows, view.members, view.alpha, view.order, workspace)
+        values = margins(kernel, rows, view.support, view.alpha, None, workspace)
     found = excess(view, codes, sign, values)
     kept = np.flatnonzero(((bound > 0) & (found > view.tau - view.slack[:, None])).any(axis=0))
     row_of = np.full(len(features), -1, np.int64)

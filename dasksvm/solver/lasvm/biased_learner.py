@@ -1,12 +1,13 @@
 """The base class of learners of problems with a bias: it determines the bias, and verifies claims about the whole set."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.finisher import Finisher, outcome_of
+from dasksvm.solver.engine.finisher import outcome_of
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.lasvm import steps
@@ -18,8 +19,16 @@ from dasksvm.solver.state.working_arrays import dual_objective
 FEW_FREE = 0.01
 
 
-class BiasedFinisher(Finisher, Protocol):
-    """A finisher of a problem with a bias. Arrays have an entry for each place."""
+class BiasedProblem(Protocol):
+    """A problem with a bias that is being finished, or has been. Arrays have an entry for each place."""
+
+    @property
+    def problem(self) -> int:
+        """Number of the problem."""
+
+    @property
+    def alpha(self) -> NDArray[np.float64]:
+        """Coefficients."""
 
     @property
     def dual(self) -> float:
@@ -57,7 +66,6 @@ class BiasedLearner(Learner):
     """
 
     STATE: ClassVar[tuple[str, ...]] = (*Learner.STATE, "undetermined", "outside")
-    finishing: Sequence[BiasedFinisher]
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -65,34 +73,38 @@ class BiasedLearner(Learner):
         self.undetermined: NDArray[np.bool_] = np.zeros(settings.problems, np.bool_)
         self.outside = Outside(settings.problems, 0)
 
+    @abstractmethod
+    def _solved_problems(self) -> Sequence[BiasedProblem]:
+        """Return the problems that are being finished, or have been, one by one."""
+
     def _measure_and_dual(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         w = self.expansion.working
         dual = dual_objective(w)
         delta = np.array([steps.uncertainty(w, p) for p in range(len(w.alpha))])
-        for finisher in self.finishing:
-            top, bottom = finisher.extremes()
-            delta[finisher.problem] = top - bottom
-            dual[finisher.problem] = finisher.dual
+        for solved in self._solved_problems():
+            top, bottom = solved.extremes()
+            delta[solved.problem] = top - bottom
+            dual[solved.problem] = solved.dual
         return delta, dual
 
     def _finished_alpha(self) -> NDArray[np.float64] | None:
-        return np.array([finisher.alpha for finisher in self.finishing]) if self.finishing else None
+        return np.array([solved.alpha for solved in self._solved_problems()]) if self.finishing else None
 
     def _determine_bias(self) -> bool:
         self.extremes = outcome_of(self.finishing).extremes
-        self.undetermined = np.array([self._is_undetermined(finisher) for finisher in self.finishing])
+        self.undetermined = np.array([self._is_undetermined(solved) for solved in self._solved_problems()])
         some = bool(self.undetermined.any())
         self.outside = Outside(self.settings.problems, len(self.order) if some else 0)
         return not some
 
-    def _is_undetermined(self, finisher: BiasedFinisher) -> bool:
+    def _is_undetermined(self, solved: BiasedProblem) -> bool:
         """Return whether S does not determine the bias of a problem.
 
         This is so if no support vector is free. Before the optimum is reached, it is also so if only a few are free, because
         their gradients may be far from those at the optimum.
         """
-        up, down = finisher.movable()
-        free, support = np.count_nonzero(up & down), np.count_nonzero(finisher.alpha)
+        up, down = solved.movable()
+        free, support = np.count_nonzero(up & down), np.count_nonzero(solved.alpha)
         return bool(free <= (0.0 if self._claims_convergence() else FEW_FREE * support))
 
     def _check_batch(self, result: CandidateBatch, plan: ScorePlan) -> None:
@@ -102,21 +114,21 @@ class BiasedLearner(Learner):
 
     def _conclude(self) -> None:
         """Set the bias, and compute the largest violation of the whole set."""
-        for finisher in self.finishing:
-            p = finisher.problem
+        for solved in self._solved_problems():
+            p = solved.problem
             if not np.isfinite(self.extremes[p]).all():
                 self.violation[p] = 0.0  # S has at most one class: any bias beyond the other extreme is optimal
                 continue
             if self.undetermined[p]:
-                self.extremes[p] = self._best_bias(finisher)
+                self.extremes[p] = self._best_bias(solved)
             bias = self.extremes[p].mean()
-            top, bottom = finisher.extremes()
+            top, bottom = solved.extremes()
             rising, falling = self.outside.extremes[p]
             self.violation[p] = max(max(top, rising) - bias, bias - min(bottom, falling), 0.0)
 
-    def _best_bias(self, finisher: BiasedFinisher) -> tuple[float, float]:
+    def _best_bias(self, solved: BiasedProblem) -> tuple[float, float]:
         """Return the range of the best biases of a problem for the whole set, members included."""
-        members = np.flatnonzero(finisher.member)
-        bounds = (finisher.upper - finisher.lower)[members] * self.expansion.working.sign[finisher.problem, members]
-        gradient, weight = self.outside.gradient[finisher.problem], self.outside.weight[finisher.problem]
-        return best_bias(np.concatenate([gradient, finisher.g[members]]), np.concatenate([weight, bounds]))
+        members = np.flatnonzero(solved.member)
+        bounds = (solved.upper - solved.lower)[members] * self.expansion.working.sign[solved.problem, members]
+        gradient, weight = self.outside.gradient[solved.problem], self.outside.weight[solved.problem]
+        return best_bias(np.concatenate([gradient, solved.g[members]]), np.concatenate([weight, bounds]))

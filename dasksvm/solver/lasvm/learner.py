@@ -51,6 +51,9 @@ class TwoClassLearner(BiasedLearner):
     settings: LasvmSettings
     finishing: Sequence[LasvmFinisher]
 
+    def _solved_problems(self) -> Sequence[LasvmFinisher]:
+        return self.finishing
+
     def _expansion(self) -> Expansion:
         return Expansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 

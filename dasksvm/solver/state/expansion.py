@@ -90,6 +90,8 @@ class Expansion(Stateful):
         self.arrival: Ints = np.full(PAGE, -1, np.int64)
         self.evaluations = self.generation = 0
         self.workspace = Workspace()
+        # One for each of the two threads that `share` may use.
+        self.workspaces = (Workspace(), Workspace())
 
     def _empty(self, problems: int) -> Any:
         return empty_working(problems, PAGE)

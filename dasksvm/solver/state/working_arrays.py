@@ -288,17 +288,36 @@ def _move(w: Working, p: int, seat: int, place: int) -> None:  # pragma: no cove
 
 
 @njit()
+def write(w: Working, p: int, alpha: Values, g: Values) -> None:  # pragma: no cover
+    """Replace the coefficients and gradients of problem p."""
+    for place in range(len(alpha)):
+        if w.member[p, place]:
+            w.g[p, place] = g[place]
+            set_alpha(w, p, place, alpha[place])
+    refresh_extremes(w, p)
+
+
+@njit()
+def evict_beyond(w: Working, p: int, upper: float, lower: float) -> None:  # pragma: no cover
+    """Evict the members with α = 0 of problem p: positive ones with a gradient below `lower`, negative ones above `upper`."""
+    at = 0
+    while at < w.counts[p, 1]:
+        place = w.zeros[p, at]
+        if w.g[p, place] < lower if w.sign[p, place] > 0 else w.g[p, place] > upper:
+            evict(w, p, place)
+        else:
+            at += 1
+    refresh_extremes(w, p)
+
+
+@njit()
 def adopt(w: Working, p: int, alpha: Values, g: Values, band: float) -> None:  # pragma: no cover
     """Replace the coefficients and gradients of problem p, and evict blatant non-support vectors.
 
     Members with α = 0 whose gradients are within `band` of the extremes are kept.
     """
     places = len(alpha)
-    for place in range(places):
-        if w.member[p, place]:
-            w.g[p, place] = g[place]
-            set_alpha(w, p, place, alpha[place])
-    refresh_extremes(w, p)
+    write(w, p, alpha, g)
     top, bottom = extremes(w.top[p], w.bottom[p])
     for place in range(places):
         if w.member[p, place] and w.alpha[p, place] == 0.0 and _useless(w, p, place, top, bottom, band):
