@@ -1,5 +1,6 @@
 """The registry of the solvers: the learner for each type of settings."""
 
+from dasksvm.solver.blocks.learner import BlocksLearner, BlocksSettings
 from dasksvm.solver.decomposition.block_learner import BlockLearner
 from dasksvm.solver.decomposition.pair_learner import PairLearner
 from dasksvm.solver.decomposition.rules import BlockSettings, PairSettings
@@ -13,6 +14,7 @@ from dasksvm.solver.unbiased.tracking_learner import TrackingLearner, TrackingSe
 
 LEARNERS: dict[type[Settings], type[Learner]] = {
     LasvmSettings: TwoClassLearner,
+    BlocksSettings: BlocksLearner,
     GapSettings: GapLearner,
     TrackingSettings: TrackingLearner,
     AscentSettings: AscentLearner,

@@ -1,0 +1,18 @@
+"""The block engine: LASVM that moves many coefficients per pass over S.
+
+Paper 1's LASVM moves two coefficients at a time, and each step needs their kernel rows over all of S, which therefore have to be
+kept. The block engine moves many at a time, and keeps no rows. It takes batches of examples:
+
+1. *Score*: compute the decision values of the batch, in pieces, against the support vectors of a slightly older version.
+2. *Admit* (`admission`): bring the decision value of each promising candidate up to date; the candidate becomes a member with
+   α = 0 if it violates, or nearly does, with the bias estimated from the free support vectors.
+3. *Round* (`rounds`): choose a working set (the members just admitted, the worst violators, and half of the working set of the
+   round before), solve the problem restricted to it, and move the gradients of all members at once.
+4. *Evict* the members with α = 0 that would not be admitted now.
+
+Finishing is more rounds, until no pair of members violates by more than τ. With several problems (one for each class, for each
+pair of classes or for each C), they make their rounds together and share the kernel values.
+
+Here belong the learner of two-class problems in blocks, its rounds, and the pieces of kernel values that they need; what other
+learners need as well is in `engine` and `state`.
+"""

@@ -1,0 +1,231 @@
+"""The learner that trains two-class problems in blocks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.blocks.admission import admission_levels
+from dasksvm.solver.blocks.pieces import sums
+from dasksvm.solver.blocks.rounds import NOBODY, Part, RoundRules, Rounds
+from dasksvm.solver.decomposition.intake import RowlessExpansion
+from dasksvm.solver.engine.learner import LARGEST_BATCH, LEAST_BATCH
+from dasksvm.solver.engine.settings import Settings
+from dasksvm.solver.engine.tiles import excess, pair_violations
+from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.lasvm.biased_learner import BiasedLearner
+from dasksvm.solver.messages import CandidateBatch, Plan, ScorePlan, View
+from dasksvm.solver.state.expansion import SEEDS, Expansion
+from dasksvm.solver.state.working_arrays import evict_beyond, find_needed_classes
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlocksSettings(Settings):
+    """What defines a run in blocks.
+
+    Attributes
+    ----------
+    batch : int
+        Largest number of examples between two rounds.
+    working_set : int
+        Largest number of members that a problem chooses in a round, not counting those just admitted.
+    """
+
+    batch: int
+    working_set: int
+
+
+class BlocksLearner(BiasedLearner):
+    """LASVM in blocks, on one problem or on several that share the kernel values.
+
+    Parameters
+    ----------
+    settings : BlocksSettings
+    """
+
+    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "collected", "admitted", "recent", "changes")
+    settings: BlocksSettings
+    expansion: RowlessExpansion
+    finishing: Sequence[Rounds]
+
+    def __init__(self, settings: BlocksSettings) -> None:
+        super().__init__(settings)
+        # Examples since the last round, the members admitted since then, and the members chosen in it.
+        self.collected = 0
+        self.admitted: Ints = NOBODY
+        self.recent: NDArray[np.bool_] = np.zeros((settings.problems, 0), np.bool_)
+        # Number of times that coefficients have changed; the first view since then, with the phase and that number.
+        self.changes = 0
+        self._first_view: tuple[tuple[str, int], View] | None = None
+
+    def _expansion(self) -> RowlessExpansion:
+        return RowlessExpansion(self.settings.kernel, self.settings.problems, 0)
+
+    # Asking
+
+    def _batch_size(self) -> int:
+        """Return the size of the next piece of a batch."""
+        return int(np.clip(self.expansion.places // 4, LEAST_BATCH, LARGEST_BATCH))
+
+    def _put_in_flight(self, plan: Plan) -> Plan:
+        """Note which members the coefficients of a plan belong to: their places and arrival numbers, shape (2, U)."""
+        super()._put_in_flight(plan)
+        if self.phase in ("seeding", "online"):
+            used = used_places(self.expansion.weights())
+            self.inflight[plan.sequence] = (plan, np.stack([used, self.expansion.arrival[used]]))
+        return plan
+
+    def _view(self) -> View:
+        view = self._new_view()
+        stage = (self.phase, self.changes)
+        if self._first_view is None or self._first_view[0] != stage:
+            self._first_view = (stage, view)
+        # The coefficients are the same: the features of the support vectors need not be gathered again.
+        vars(view).update({name: value for name, value in vars(self._first_view[1]).items() if name == "support"})
+        return view
+
+    def _new_view(self) -> View:
+        view = super()._view()
+        used = used_places(view.alpha)
+        view = replace(view, tile=False, order=view.order[used], alpha=np.ascontiguousarray(view.alpha[:, used]))
+        if self.phase == "checking":
+            return view
+        upper, lower = self._levels()
+        return replace(view, top=upper, bottom=lower, tau=0.0)
+
+    def _levels(self) -> tuple[Values, Values]:
+        s = self.expansion
+        return admission_levels(s.working, s.places, self.settings.working_set)
+
+    def _begin_next_phase(self) -> None:
+        if self.phase == "online" and self.collected:
+            self._make_round()
+        super()._begin_next_phase()
+
+    # Taking
+
+    def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
+        s = self.expansion
+        if self.settings.epochs == 0 and self.phase == "online":
+            self._note_excess(result, plan)
+        s.make_room(result)
+        kept = np.flatnonzero(result.row_of >= 0)
+        margins = result.margins.copy()
+        margins[:, kept] += self._moved_since(result, plan, arrivals)
+        gradient, needed = result.sign - margins, find_needed_classes(s.working, SEEDS)
+        found = pair_violations(result.sign, gradient, *self._levels(), needed)
+        known = s.find_places(result.examples, self.seeds if self.all_new and self.epoch == 0 else None)
+        selected = (result.row_of >= 0) & (result.bound > 0) & ~s.is_member(known) & (found > 0)
+        if self.phase == "online":
+            self.drift.record(found[:, kept] - result.scored)
+        self._limit(selected, found)
+        violating = pair_violations(result.sign, gradient, *s.entry_limits(), needed) > self.settings.tau
+        self.changed |= bool((selected & violating).any())
+        joined = s.add_members(replace(result, margins=margins), np.zeros_like(margins), selected, known)
+        self.admitted = np.union1d(self.admitted, joined)
+        if self.phase == "online":
+            self.seen += len(plan.rows)
+            self.collected += len(plan.rows)
+        if self.collected >= self._batch() or self._full():
+            self._make_round()
+            if self._full() and not self.stopped:
+                self.stop()
+
+    def _note_excess(self, result: CandidateBatch, plan: ScorePlan) -> None:
+        violation = np.where(result.bound > 0, excess(plan.view, result.codes, result.sign, result.margins), -np.inf)
+        self.excess[result.examples - self.order.base] = violation.max(axis=0)
+
+    def _moved_since(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> Values:
+        """Compute by how much the decision values of the candidates have moved since the plan was made, shape (P, K)."""
+        s, (used, numbers) = self.expansion, arrivals
+        amounts = s.weights().copy()
+        same = s.arrival[used] == numbers
+        amounts[:, used[same]] -= plan.view.alpha[:, same]
+        changed = used_places(amounts)
+        moved = np.zeros((len(amounts), len(result.features)))
+        if len(changed) and len(result.features):
+            support = s.members().take(s.order()[changed])
+            moved += sums(s, result.features, support, np.ascontiguousarray(amounts[:, changed]))
+        gone = np.flatnonzero(~same)
+        if len(gone) and len(result.features):
+            assert plan.view.members is not None
+            support = plan.view.members.take(plan.view.order[gone])
+            moved -= sums(s, result.features, support, np.ascontiguousarray(plan.view.alpha[:, gone]))
+        return moved
+
+    def _limit(self, selected: NDArray[np.bool_], found: Values) -> None:
+        """Withdraw the candidates that violate least, where there are more than S may still take."""
+        for p, count in enumerate(self.expansion.working.counts[:, 0]):
+            room = max(self.settings.max_support - int(count), 0)
+            if np.count_nonzero(selected[p]) > room:
+                candidates = np.flatnonzero(selected[p])
+                order = np.argsort(-found[p, candidates], kind="stable")
+                selected[p, candidates[order[room:]]] = False
+
+    def _full(self) -> bool:
+        return bool(self.expansion.working.counts[:, 0].max() >= self.settings.max_support)
+
+    def _batch(self) -> int:
+        """Return the number of examples after which a round is made: fewer while S is small."""
+        members = int(np.count_nonzero(self.expansion.working.holders))
+        return min(self.settings.batch, max(members // 2, LEAST_BATCH))
+
+    def _make_round(self) -> None:
+        """Make the round that follows a batch, and evict the members that it leaves useless."""
+        s = self.expansion
+        places = s.places
+        recent = np.zeros((self.settings.problems, places), np.bool_)
+        recent[:, : self.recent.shape[1]] = self.recent
+        rules = RoundRules(self.settings.tau, self.settings.working_set, shrink=False)
+        rounds = Rounds(s, rules, recent)
+        if rounds.choose(s, self.admitted):
+            rounds.solve(s)
+        self.steps += rounds.steps
+        self.changes += 1
+        self.recent = rounds.recent
+        self.collected, self.admitted = 0, NOBODY
+        for part in rounds.parts():
+            s.write(part.problem, part.alpha, part.g)
+        for p, (upper, lower) in enumerate(zip(*self._levels(), strict=True)):
+            if np.isfinite(upper) and np.isfinite(lower):
+                evict_beyond(s.working, p, upper, lower)
+        s.free_evicted()
+        s.compact()
+
+    # Finishing
+
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Rounds:
+        """Return the rounds that finish all problems of an expansion."""
+        return Rounds(expansion, RoundRules(tau, self.settings.working_set, shrink=True))
+
+    def _solved_problems(self) -> Sequence[Part]:
+        return self.finishing[-1].parts() if self.finishing else []
+
+    def _after_finishing(self) -> None:
+        self._make_passes(self._adopt, self._verify)
+
+    def _adopt(self) -> None:
+        self.changes += 1
+        for part in self._solved_problems():
+            self.expansion.adopt(part.problem, part.alpha, part.g)
+        self.expansion.compact()
+
+    def _verify(self) -> float:
+        worst = 0.0
+        for part in self._solved_problems():
+            exact = self.expansion.exact_gradients(part.problem, part.alpha)
+            self.error = max(self.error, float(np.abs(exact - part.g)[part.member].max(initial=0.0)))
+            self.finishing[-1].set_gradients(part.problem, exact)
+        for part in self._solved_problems():
+            top, bottom = part.extremes()
+            worst = max(worst, top - bottom)
+        return worst
+
+
+def used_places(amounts: Values) -> Ints:
+    """Return the places at which some problem has a number other than 0."""
+    return np.flatnonzero(amounts.any(axis=0))

@@ -1,0 +1,234 @@
+"""The block engine: its invariants after every result, its optimum, its budgets, and that it is the same wherever it runs."""
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.svm import SVC
+
+from dasksvm import HeldOut, LaSVC, train
+from dasksvm.solver.blocks import rounds as block_rounds
+from dasksvm.solver.blocks.admission import SHARE, admission_levels
+from dasksvm.solver.blocks.learner import BlocksSettings
+from dasksvm.solver.blocks.rounds import RoundRules, Rounds
+from dasksvm.solver.engine import learner_state
+from dasksvm.solver.engine.learners import make_learner
+from dasksvm.solver.engine.selection import RandomOrder
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.registry import KERNELS
+from dasksvm.solver.messages import RowsPlan
+from dasksvm.solver.state.working_arrays import empty_working, insert, refresh_extremes, set_alpha, take_place
+from dasksvm.training.local_executor import LocalExecutor
+from tests.clusters import cluster, digest, history
+from tests.helpers import COMMON, Rows, blobs, coefficients, exact_dual, kernel_matrix, run
+
+TAU = 1e-3
+
+
+def learner_for(rows, kernel, *, count=5, **options):
+    """A learner in small blocks that has been fed."""
+    given = {"tau": TAU, "batch": 200, "working_set": 60} | options
+    learner = make_learner(BlocksSettings(**(COMMON | {"kernel": kernel} | given)))
+    order = RandomOrder((len(rows.sign),), 0)
+    ids = order.rows(0, 0, len(rows.sign))
+    learner.feed(order, np.concatenate([ids[rows.sign[ids] == label][:count] for label in (-1, 1)]))
+    return learner
+
+
+def gaussians(n=1200, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    return X, np.where(X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=n) > 0.8, "yes", "no")
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+def test_every_state_satisfies_the_invariants(name):
+    """After every result α is in its box and adds up to 0, and every gradient is that of the coefficients."""
+    X, y = blobs(500)
+    rows = Rows(X, y, np.random.default_rng(1).uniform(0.0, 3.0, 500))
+    learner = learner_for(rows, Kernel(name, 0.2 if name != "sigmoid" else 0.01, 0.5, 2), epochs=2)
+    duals = []
+
+    def watch(progress, seconds):
+        if progress.phase != "finishing":
+            learner.expansion.check(1e-8)
+        duals.append(float(progress.dual[0]))
+        return False
+
+    run(learner, rows, watch=watch)
+    learner.expansion.check(1e-8)
+    assert np.all(np.diff(duals) >= -1e-9 * np.abs(duals[-1]))
+    assert learner.progress().delta[0] <= TAU
+
+
+@given(seed=st.integers(0, 1000), batch=st.integers(64, 400), size=st.integers(4, 100))
+@settings(max_examples=20)
+def test_passes_reach_the_optimum_whatever_the_sizes(seed, batch, size):
+    X, y = blobs(80, seed=seed)
+    bound = np.random.default_rng(seed).uniform(0.1, 3.0, 80)
+    rows = Rows(X, y, bound)
+    kernel = Kernel("rbf", 0.3)
+    learner = run(learner_for(rows, kernel, epochs=0, tau=1e-7, batch=batch, working_set=size), rows)
+    K = kernel_matrix("rbf", X, X, 0.3, 0, 0)
+    alpha = coefficients(learner, 80)
+    assert learner.converged
+    assert alpha @ y - 0.5 * alpha @ K @ alpha == pytest.approx(exact_dual(K, y, bound), rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_pass_predicts_like_svc(seed):
+    X, y = gaussians(seed=seed)
+    peer = SVC(C=2.0, gamma=0.1).fit(X, y)
+    errors = []
+    for epochs in (1, 2):
+        model = LaSVC(C=2.0, gamma=0.1, engine="blocks", epochs=epochs, random_state=0).fit(X, y)
+        errors.append(np.mean(model.predict(X) != peer.predict(X)))
+    assert errors[0] < 0.04
+    assert errors[1] < 0.01
+
+
+def test_members_that_are_left_out_of_finishing_get_their_gradients_back(monkeypatch):
+    monkeypatch.setattr(block_rounds, "SHRINK_ROUNDS", 2)
+    monkeypatch.setattr(block_rounds, "SHRINK_SHARE", 0.95)
+    X, y = blobs(600, shift=0.1)
+    rows = Rows(X, y, np.full(600, 0.05))
+    learner = learner_for(rows, Kernel("rbf", 0.3), tau=1e-6, working_set=20)
+    shrunk = []
+
+    def watch(progress, seconds):
+        shrunk.extend(bool(finisher.alpha_before) for finisher in learner.finishing)
+        return False
+
+    run(learner, rows, watch=watch)
+    assert any(shrunk), "the problem was to have members that can be left out"
+    (finisher,) = learner.finishing
+    assert not finisher.alpha_before
+    exact = learner.expansion.exact_gradients(0, finisher.alpha[0])
+    np.testing.assert_allclose(finisher.g[finisher.member], exact[finisher.member[0]], atol=1e-10)
+    assert finisher.dual[0] == pytest.approx(0.5 * finisher.alpha[0] @ (finisher.sign[0] + exact), rel=1e-10)
+    whole = Rounds(learner.expansion, RoundRules(1e-6, 20, shrink=False))
+    while whole.choose(learner.expansion):
+        whole.solve(learner.expansion)
+    assert finisher.dual[0] == pytest.approx(whole.dual[0], rel=1e-9)
+
+
+def working(alpha, sign, g, bound=1.0):
+    w = empty_working(1, 1)
+    for a, s, gradient in zip(alpha, sign, g, strict=True):
+        place = take_place(w)
+        insert(w, 0, place, float(s), bound, float(gradient))
+        set_alpha(w, 0, place, float(a))
+    refresh_extremes(w, 0)
+    return w, len(alpha)
+
+
+def test_the_levels_lie_around_the_mean_gradient_of_the_free_support_vectors():
+    w, places = working([0.5, -0.5, 1.0, -1.0], [1, -1, 1, -1], [0.4, -0.2, 0.9, -0.6])
+    upper, lower = admission_levels(w, places, 0)
+    assert upper[0] == pytest.approx(0.1 + SHARE * 0.6)
+    assert lower[0] == pytest.approx(0.1 - SHARE * 0.6)
+
+
+def test_while_s_is_small_the_levels_are_the_extremes():
+    w, places = working([0.5, -0.5], [1, -1], [0.4, -0.2])
+    upper, lower = admission_levels(w, places, 3)
+    assert (upper[0], lower[0]) == (0.4, -0.2)
+
+
+def test_without_a_free_support_vector_all_that_narrow_the_range_of_the_bias_are_admitted():
+    """Every bias from -0.2 to 0.4 is optimal for S, which has one member at each bound and none that is free."""
+    w, places = working([1.0, -1.0, 0.0, 0.0], [1, -1, 1, -1], [0.9, -0.6, -0.2, 0.4])
+    upper, lower = admission_levels(w, places, 0)
+    assert (upper[0], lower[0]) == (0.4, -0.2)
+
+
+def test_a_state_between_choosing_and_solving_continues_bitwise():
+    """On a cluster, a snapshot may be taken when a round of finishing has been chosen and not been solved."""
+    X, y = blobs(500)
+    rows = Rows(X, y, np.full(500, 2.0))
+    whole, cut = (learner_for(rows, Kernel("rbf", 0.3)) for _ in range(2))
+    run(whole, rows)
+    executor = LocalExecutor(cut, rows, 1)
+    with pytest.raises(StopIteration):  # ends the run when finishing has begun
+        executor.run(lambda progress, seconds: next(iter(())) if progress.phase == "finishing" else False)
+    plans = cut.plans()
+    assert all(isinstance(plan, RowsPlan) for plan in plans)
+    assert plans, "the problem was to need more rounds"
+    again = run(learner_state.restore(cut.settings, learner_state.state(cut)), rows)
+    np.testing.assert_array_equal(coefficients(again, 500), coefficients(whole, 500))
+
+
+@pytest.mark.parametrize("shape", ["ovr", "ovo"])
+def test_several_problems_reach_the_optimum_of_each(shape):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 400)
+    X = rng.normal(size=(400, 3)) + y[:, None]
+    options = {"C": 2.0, "gamma": 0.3, "decision_function_shape": shape, "epochs": "converged", "tol": 1e-6}
+    blocks, single = (
+        LaSVC(engine=engine, dtype="float64", random_state=0, **options).fit(X, y) for engine in ("blocks", "single")
+    )
+    np.testing.assert_allclose(blocks.dual_objective_, single.dual_objective_, rtol=1e-6)
+    np.testing.assert_array_equal(blocks.predict(X), single.predict(X))
+
+
+@pytest.mark.parametrize("budget", [{"max_examples": 300}, {"max_support": 70}])
+def test_budgets_hold(budget):
+    X, y = gaussians()
+    sizes = []
+    watched = [lambda progress, seconds: sizes.append((progress.seen, progress.members))]
+    run = train((X, y), LaSVC(C=2.0, gamma=0.1, engine="blocks", random_state=0, **budget), callbacks=watched)
+    seen, members = np.array(sizes).T
+    assert run.stopped
+    if "max_examples" in budget:
+        assert seen.max() == 300
+    else:
+        assert members.max() <= 70
+        assert seen.max() < len(y)
+    peer = LaSVC(C=2.0, gamma=0.1, engine="single", random_state=0, **budget).fit(X, y)
+    assert run.estimator.score(X, y) > peer.score(X, y) - 0.05
+
+
+def test_sparse_rows_give_the_dense_model():
+    rng = np.random.default_rng(0)
+    X = sp.random(800, 300, 0.02, "csr", rng=rng, dtype=np.float64)
+    y = np.asarray(X[:, :150].sum(axis=1)).ravel() > np.asarray(X[:, 150:].sum(axis=1)).ravel()
+    options = {"engine": "blocks", "dtype": "float64", "tol": 1e-6, "epochs": "converged", "random_state": 0}
+    sparse, dense = LaSVC(**options).fit(X, y), LaSVC(**options).fit(X.toarray(), y)
+    assert sparse.dual_objective_ == pytest.approx(dense.dual_objective_, rel=1e-6)
+    np.testing.assert_allclose(sparse.decision_function(X), dense.decision_function(X.toarray()), atol=1e-4)
+
+
+def test_partial_fit_continues_and_weights_count():
+    X, y = gaussians()
+    model = LaSVC(C=2.0, gamma=0.1, engine="blocks", random_state=0)
+    for start in range(0, 1200, 400):
+        model.partial_fit(X[start : start + 400], y[start : start + 400], classes=["no", "yes"])
+    assert model.score(X, y) > LaSVC(C=2.0, gamma=0.1, random_state=0).fit(X, y).score(X, y) - 0.03
+    weights = np.where(y == "yes", 0.0, 1.0)
+    weights[:600] = 1.0
+    weighted = LaSVC(C=2.0, gamma=0.1, engine="blocks", random_state=0).fit(X, y, sample_weight=weights)
+    assert set(weighted.support_) <= set(np.flatnonzero(weights))
+
+
+@pytest.mark.parametrize("epochs", [1, 2, "converged"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_model_is_the_same_on_any_number_of_threads_and_workers(epochs, classes, monkeypatch):
+    X, _ = gaussians()
+    y = np.digitize(X[:, 0] + X[:, 1] ** 2, [0.8, 2.0][: classes - 1])
+    watched = HeldOut(X[:200], y[:200], every=400)
+    solver = LaSVC(C=2.0, gamma=0.1, engine="blocks", epochs=epochs, random_state=0)
+    here = []
+    for threads in (1, 2):
+        monkeypatch.setattr("dasksvm.config.threads", lambda threads=threads: threads)
+        here.append(train((X, y), solver, callbacks=[watched]).estimator)
+    chunks = da.from_array(X, chunks=(1200, 5))
+    there = []
+    for workers in (1, 2):
+        with cluster(workers) as client:
+            there.append(train((chunks, y), solver, client=client, callbacks=[watched]).estimator)
+    local = train((chunks, y), solver, callbacks=[watched]).estimator
+    assert digest(here[0]) == digest(here[1])
+    assert len({digest(each) for each in (local, *there)}) == 1
+    assert all(history(each) == history(local) for each in there)
