@@ -22,7 +22,8 @@ from tests.clusters import cluster
 from tests.helpers import Rows, blobs, coefficients, decomposing, kernel_matrix, learner_for, run
 
 SOLVERS = {
-    "lasvc": lambda **options: LaSVC(epochs="converged", **options),
+    "lasvc": lambda **options: LaSVC(epochs="converged", engine="single", **options),
+    "engine": lambda **options: LaSVC(epochs="converged", engine="blocks", **options),
     "blocks": SMOSVC,
     "pairs": lambda **options: SMOSVC(working_set_size=2, **options),
 }
@@ -81,11 +82,12 @@ def test_weights_that_add_up_to_one_reach_the_optimum():
     assert model.score(X, y) == pytest.approx(SVC(gamma=2).fit(X, y, sample_weight=weights).score(X, y), abs=0.01)
 
 
+@pytest.mark.parametrize("engine", ["single", "blocks"])
 @pytest.mark.parametrize("C", [1e-2, 2e-3, 1e-3, 6e-4, 1e-4, 1e-6])
-def test_one_pass_with_a_small_box_predicts_both_classes(C):
+def test_one_pass_with_a_small_box_predicts_both_classes(C, engine):
     """With few free support vectors their gradients do not determine the bias: it is then the best one for the whole set."""
     X, y = moons()
-    model = LaSVC(C=C, gamma=2, random_state=0).fit(X, y)
+    model = LaSVC(C=C, gamma=2, engine=engine, random_state=0).fit(X, y)
     assert model.score(X, y) > SVC(C=C, gamma=2).fit(X, y).score(X, y) - 0.02
 
 
@@ -134,7 +136,7 @@ def resolution(dtype, problem):
     return np.finfo(dtype).eps * C * (len(y) if weights is None else weights.sum())
 
 
-@pytest.mark.parametrize("solver", ["lasvc", "blocks", pytest.param("pairs", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("solver", ["lasvc", "engine", "blocks", pytest.param("pairs", marks=pytest.mark.slow)])
 @given(problem=problems())
 @settings(max_examples=50)
 def test_float64_reaches_the_optimum(solver, problem):
@@ -146,7 +148,7 @@ def test_float64_reaches_the_optimum(solver, problem):
         assert dual >= optimum(X, y, C, gamma, weights) * (1 - 1e-6)
 
 
-@pytest.mark.parametrize("solver", ["lasvc", "blocks", pytest.param("pairs", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("solver", ["lasvc", "engine", "blocks", pytest.param("pairs", marks=pytest.mark.slow)])
 @given(problem=problems())
 @settings(max_examples=50)
 def test_float32_reaches_tol_or_says_so(solver, problem):
@@ -186,13 +188,15 @@ def test_the_gain_stop_does_not_claim_convergence_unchecked(selection):
     assert any(found), "the problem was to have an end of this kind"
 
 
+@pytest.mark.parametrize("engine", ["single", "blocks"])
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
-def test_each_of_several_problems_converges(shape):
+def test_each_of_several_problems_converges(shape, engine):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 300)
     X = rng.normal(size=(300, 3)) + y[:, None]
     for C in (1e-4, 1.0):
-        model = LaSVC(C=C, gamma=0.5, epochs="converged", decision_function_shape=shape, random_state=0).fit(X, y)
+        model = LaSVC(C=C, gamma=0.5, epochs="converged", decision_function_shape=shape, engine=engine, random_state=0)
+        model.fit(X, y)
         assert model.certificate(X, y).violation.max() <= 1e-3
 
 
@@ -228,7 +232,7 @@ def test_a_snapshot_during_the_last_check_continues_bitwise():
     np.testing.assert_array_equal(coefficients(again, 600), coefficients(whole, 600))
 
 
-@pytest.mark.parametrize("solver", ["lasvc", "blocks"])
+@pytest.mark.parametrize("solver", ["lasvc", "engine", "blocks"])
 def test_a_cluster_makes_the_same_claim(solver):
     import dask.array as da
 
@@ -264,7 +268,13 @@ def test_the_best_bias_minimises_the_loss(seed, n):
 
 @pytest.mark.parametrize(
     ("solver", "budget"),
-    [("lasvc", {"max_examples": 200}), ("lasvc", {"max_support": 20}), ("blocks", {"max_iter": 10})],
+    [
+        ("lasvc", {"max_examples": 200}),
+        ("engine", {"max_examples": 200}),
+        ("engine", {"max_support": 20}),
+        ("lasvc", {"max_support": 20}),
+        ("blocks", {"max_iter": 10}),
+    ],
 )
 def test_a_budget_that_ends_a_run_is_told(solver, budget):
     X, y = moons(600)

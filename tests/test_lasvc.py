@@ -22,7 +22,9 @@ EXPECTED = {
 }
 
 
-@parametrize_with_checks([LaSVC(random_state=0)], expected_failed_checks=lambda estimator: EXPECTED)
+@parametrize_with_checks(
+    [LaSVC(random_state=0), LaSVC(engine="blocks", random_state=0)], expected_failed_checks=lambda estimator: EXPECTED
+)
 def test_scikit_learn_compatible(estimator, check):
     check(estimator)
 

@@ -21,6 +21,8 @@ SOLVERS = {
     "lasvm": LaSVC(C=3.0, random_state=1),
     "two epochs": LaSVC(C=3.0, epochs=2, random_state=1, cache_size=0.1),
     "converged": LaSVC(C=3.0, epochs="converged", random_state=1),
+    "block engine": LaSVC(C=3.0, engine="blocks", epochs=2, random_state=1),
+    "block engine converged": LaSVC(C=3.0, engine="blocks", epochs="converged", random_state=1),
     "active": LaSVC(C=3.0, selection="active", max_examples=80, random_state=1),
     "gap": GapSVC(C=3.0, random_state=1),
     "tracking": TrackingSVC(C=1.0, steps=3, random_state=1),

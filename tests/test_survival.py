@@ -85,7 +85,14 @@ def once(condition, act):
 
 @pytest.mark.parametrize(
     ("phase", "settings"),
-    [("any", {}), ("online", {}), ("finishing", {"epochs": 2}), ("checking", {"C": 1e-5})],
+    [
+        ("any", {}),
+        ("online", {}),
+        ("finishing", {"epochs": 2}),
+        ("checking", {"C": 1e-5}),
+        ("online", {"engine": "blocks"}),
+        ("finishing", {"engine": "blocks", "epochs": 2}),
+    ],
 )
 def test_coordinator_killed_goes_on_from_its_snapshot(client, data, tmp_path, begun, phase, settings):
     estimator = solver(**settings)
@@ -193,11 +200,12 @@ def test_a_chunk_that_cannot_be_read_for_a_while(client, tmp_path, alone):
     assert digest(run.estimator) == digest(alone)
 
 
-@pytest.mark.parametrize("solver_name", ["exact", "chooses"])
+@pytest.mark.parametrize("solver_name", ["exact", "chooses", "in blocks"])
 def test_compute_worker_killed_in_other_solvers(client, data, solver_name):
     estimators = {
         "exact": SMOSVC(C=3.0, random_state=1),
         "chooses": LaSVC(C=3.0, selection="autoactive", max_examples=400, random_state=1),
+        "in blocks": LaSVC(C=3.0, engine="blocks", random_state=1),
     }
     whole = train(data, estimators[solver_name])
     client.run(sabotage, 2, workers=compute_workers(client)[:1])

@@ -47,7 +47,7 @@ VARIANTS = {
     "i": Variant(ramp=True, skip=True, clean=True),
     "full": Variant(ramp=False, skip=False, clean=False),
 }
-OWN = ("reprocess", "delta_max", "second_order", "finish")
+OWN = ("engine", "reprocess", "delta_max", "second_order", "finish")
 RULES: dict[str, Rule] = {
     **{name: rule for name, rule in SHARED.items() if name not in OWN},
     "variant": one_of(*VARIANTS),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,14 +10,41 @@ from dasksvm.data.array_types import ClassWeights, ColumnLike, RandomState, Rows
 from dasksvm.data.coding import Coding
 from dasksvm.estimators._fitting import CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES, SharedSettings
 from dasksvm.estimators._online import OnlineClassifier
-from dasksvm.estimators.parameters import NONE, Rule, check_parameters, either, flag, integer, one_of, real, registered
+from dasksvm.estimators.parameters import (
+    NONE,
+    Rule,
+    check_parameters,
+    check_unused,
+    either,
+    flag,
+    integer,
+    one_of,
+    real,
+    registered,
+)
 from dasksvm.estimators.problem import read_problem
 from dasksvm.model.kernel_model import KernelModel
+from dasksvm.solver.blocks.learner import BlocksSettings
 from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.lasvm.learner import LasvmSettings
+from dasksvm.solver.registry import look_up
 
+
+class Engine(NamedTuple):
+    """A value of `engine`: whether the solver works in blocks, and the parameters that have no effect with it."""
+
+    blocks: bool
+    unused: tuple[str, ...]
+
+
+ENGINES = {
+    "single": Engine(False, ()),
+    "blocks": Engine(True, ("selection", "candidates", "reprocess", "delta_max", "second_order")),
+}
+# Of the block engine: examples between two rounds, and members chosen in a round.
+BATCH, WORKING_SET = 2000, 1024
 RULES: dict[str, Rule] = {
     "C": real("(0.0, inf)", lambda v: v > 0),
     "kernel": registered(KERNELS),
@@ -32,6 +59,7 @@ RULES: dict[str, Rule] = {
     "delta_max": either(NONE, real("(0.0, inf)", lambda v: v > 0)),
     "second_order": flag(),
     "finish": flag(),
+    "engine": one_of(*ENGINES),
     "max_examples": either(NONE, integer("[1, inf)", lambda v: v >= 1)),
     "max_support": either(NONE, integer("[2, inf)", lambda v: v >= 2)),
     "decision_function_shape": one_of(*SHAPES),
@@ -82,6 +110,11 @@ class LaSVC(OnlineClassifier):
         Choose the second example of a pair by the largest gain instead of the largest gradient.
     finish : bool, default=True
         Finish at the end: repeat REPROCESS until no pair of support vectors violates.
+    engine : {"single", "blocks"}, default="single"
+        "single" is LASVM as in paper 1, which changes two coefficients in a step and keeps kernel rows. "blocks" changes many
+        coefficients at once and keeps no kernel rows: it needs less memory, and with up to a few hundred features less time.
+        On small data sets one pass is further from the optimum than with "single"; use `epochs=2`. The parameters `selection`,
+        `candidates`, `reprocess`, `delta_max`, `second_order` and `cache_size` are for "single".
     max_examples, max_support : int, default=None
         Stop the online iterations after this many examples, or when the expansion of a problem has this many examples.
     max_time : float, default=None
@@ -156,6 +189,7 @@ class LaSVC(OnlineClassifier):
         delta_max: float | None = None,
         second_order: bool = False,
         finish: bool = True,
+        engine: str = "single",
         max_examples: int | None = None,
         max_support: int | None = None,
         max_time: float | None = None,
@@ -180,6 +214,7 @@ class LaSVC(OnlineClassifier):
         self.delta_max = delta_max
         self.second_order = second_order
         self.finish = finish
+        self.engine = engine
         self.max_examples = max_examples
         self.max_support = max_support
         self.max_time = max_time
@@ -192,8 +227,13 @@ class LaSVC(OnlineClassifier):
         self.client = client
 
     def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
+        tau = self._tolerance / 2 if shared["epochs"] == CONVERGED else self._tolerance
+        blocks, unused = look_up(ENGINES, "engine", self.engine)
+        check_unused(self, unused, f"engine={self.engine!r}")
+        if blocks:
+            return BlocksSettings(tau=tau, finish=bool(self.finish), batch=BATCH, working_set=WORKING_SET, **shared)
         return LasvmSettings(
-            tau=self._tolerance / 2 if shared["epochs"] == CONVERGED else self._tolerance,
+            tau=tau,
             reprocess=int(self.reprocess),
             delta_max=np.inf if self.delta_max is None else float(self.delta_max),
             second_order=bool(self.second_order),

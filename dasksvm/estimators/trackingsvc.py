@@ -19,7 +19,7 @@ from dasksvm.solver.unbiased.tracking_steps import TrackingRules
 GRADIENTS = {"all": False, "support": True}
 # Values of `solver`: whether all examples are added before the first step.
 SOLVERS = {"online": False, "batch": True}
-OTHERS = ("tol", "reprocess", "delta_max", "second_order", "finish")
+OTHERS = ("engine", "tol", "reprocess", "delta_max", "second_order", "finish")
 RULES: dict[str, Rule] = {
     **{name: rule for name, rule in SHARED.items() if name not in OTHERS},
     "steps": integer("[1, inf)", lambda v: v >= 1),
