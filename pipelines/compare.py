@@ -18,17 +18,24 @@ import numpy as np
 from pipelines.rows import environment, timed, write
 from pipelines.tasks import Task, load
 
-SOLVERS = ("lasvc", "lasvc-converged", "smosvc", "sklearnex", "sklearn")
+# LaSVC's parameters, by the name of a solver.
+LASVC: dict[str, dict[str, Any]] = {
+    "lasvc": {},
+    "lasvc-converged": {"epochs": "converged"},
+    "blocks": {"engine": "blocks"},
+    "blocks-2": {"engine": "blocks", "epochs": 2},
+    "blocks-converged": {"engine": "blocks", "epochs": "converged"},
+}
+SOLVERS = (*LASVC, "smosvc", "sklearnex", "sklearn")
 
 
 def make(solver: str, task: Task, cache_size: float, seed: int) -> Any:
     """Make an estimator with the settings that comparisons use."""
     match solver:
-        case "lasvc" | "lasvc-converged":
+        case name if name in LASVC:
             from dasksvm import LaSVC
 
-            epochs: int | str = "converged" if solver == "lasvc-converged" else 1
-            return LaSVC(**task.parameters, epochs=epochs, cache_size=cache_size, random_state=seed)
+            return LaSVC(**task.parameters, **LASVC[name], cache_size=cache_size, random_state=seed)
         case "smosvc":
             from dasksvm import SMOSVC
 
