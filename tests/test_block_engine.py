@@ -11,14 +11,14 @@ from sklearn.svm import SVC
 from dasksvm import HeldOut, LaSVC, train
 from dasksvm.solver.blocks import rounds as block_rounds
 from dasksvm.solver.blocks.admission import SHARE, admission_levels
-from dasksvm.solver.blocks.learner import BlocksSettings
+from dasksvm.solver.blocks.learner import BlocksLearner, BlocksSettings
 from dasksvm.solver.blocks.rounds import RoundRules, Rounds
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.registry import KERNELS
-from dasksvm.solver.messages import RowsPlan
+from dasksvm.solver.messages import RowsPlan, ScorePlan
 from dasksvm.solver.state.working_arrays import empty_working, insert, refresh_extremes, set_alpha, take_place
 from dasksvm.training.local_executor import LocalExecutor
 from tests.clusters import cluster, digest, history
@@ -142,6 +142,24 @@ def test_without_a_free_support_vector_all_that_narrow_the_range_of_the_bias_are
     w, places = working([1.0, -1.0, 0.0, 0.0], [1, -1, 1, -1], [0.9, -0.6, -0.2, 0.4])
     upper, lower = admission_levels(w, places, 0)
     assert (upper[0], lower[0]) == (0.4, -0.2)
+
+
+def test_a_second_pass_scores_no_members_but_counts_them(monkeypatch):
+    X, y = blobs(900)
+    rows = Rows(X, y, np.full(900, 2.0))
+    learner = learner_for(rows, Kernel("rbf", 0.3), epochs=2)
+    put, scored = BlocksLearner._put_in_flight, []
+
+    def spying(self, plan):
+        if isinstance(plan, ScorePlan) and self.phase == "online" and self.epoch == 1:
+            scored.extend(plan.rows)
+            assert not np.isin(plan.rows, self.expansion.examples()).any()
+        return put(self, plan)
+
+    monkeypatch.setattr(BlocksLearner, "_put_in_flight", spying)
+    run(learner, rows)
+    assert learner.seen == 1800
+    assert 0 < len(scored) < 900
 
 
 def test_a_state_between_choosing_and_solving_continues_bitwise():

@@ -14,13 +14,15 @@ from dasksvm.solver.decomposition.intake import RowlessExpansion
 from dasksvm.solver.engine.learner import LARGEST_BATCH, LEAST_BATCH
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess, pair_violations
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Flags, Ints
 from dasksvm.solver.lasvm.biased_learner import BiasedLearner
 from dasksvm.solver.messages import CandidateBatch, Plan, ScorePlan, View
 from dasksvm.solver.state.expansion import SEEDS, Expansion
 from dasksvm.solver.state.working_arrays import evict_beyond, find_needed_classes
 
 Values = NDArray[np.float64]
+# Violation at which finishing stops after the first passes of `epochs="converged"`, and the number of these passes.
+COARSE, COARSE_PASSES = 0.1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,27 @@ class BlocksLearner(BiasedLearner):
     def _batch_size(self) -> int:
         """Return the size of the next piece of a batch."""
         return int(np.clip(self.expansion.places // 4, LEAST_BATCH, LARGEST_BATCH))
+
+    def _next_rows(self) -> Ints:
+        """Return the examples of the next piece, without those that are members already: their gradients are known."""
+        rows = super()._next_rows()
+        while self.phase == "online" and not (self.all_new and self.epoch == 0) and len(rows):
+            inside = self._is_member(rows)
+            self.seen += int(np.count_nonzero(inside))
+            if self.settings.epochs == 0:
+                self.excess[rows[inside] - self.order.base] = np.inf
+            if not inside.all():
+                return rows[~inside]
+            rows = super()._next_rows()
+        return rows
+
+    def _is_member(self, rows: Ints) -> Flags:
+        """Return which examples are members of every problem."""
+        s = self.expansion
+        members = s.example[: s.places][s.is_member(np.arange(s.places)).all(axis=0)]
+        inside = np.zeros(len(self.order), np.bool_)
+        inside[members[members >= self.order.base] - self.order.base] = True
+        return inside[rows - self.order.base]
 
     def _put_in_flight(self, plan: Plan) -> Plan:
         """Note which members the coefficients of a plan belong to: their places and arrival numbers, shape (2, U)."""
@@ -202,10 +225,19 @@ class BlocksLearner(BiasedLearner):
         """Return the rounds that finish all problems of an expansion."""
         return Rounds(expansion, RoundRules(tau, self.settings.working_set, shrink=True))
 
+    def _finishing_tau(self) -> float:
+        """Return where finishing stops: early in the first passes of several, after which others follow in any case."""
+        tau = super()._finishing_tau()
+        return max(tau, COARSE) if self.settings.epochs == 0 and self.epoch < COARSE_PASSES and self.changed else tau
+
     def _solved_problems(self) -> Sequence[Part]:
         return self.finishing[-1].parts() if self.finishing else []
 
     def _after_finishing(self) -> None:
+        # The last pass has computed the decision values of the coefficients before these rounds. Where rounding errors keep the
+        # rounds from their end, further passes would not help.
+        rounds = self.finishing[-1]
+        self.changed |= rounds.rounds > 0 and bool(rounds.outcome().delta.max() <= rounds.rules.tau)
         self._make_passes(self._adopt, self._verify)
 
     def _adopt(self) -> None:
