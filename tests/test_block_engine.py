@@ -230,6 +230,15 @@ def test_partial_fit_continues_and_weights_count():
     assert set(weighted.support_) <= set(np.flatnonzero(weights))
 
 
+@pytest.mark.parametrize("every", [350, 400, 700, 900])
+def test_no_evaluation_is_left_out_in_later_passes(every):
+    """Members that a pass leaves out count as seen: an evaluation that falls due with them takes place."""
+    X, y = gaussians()
+    watched = HeldOut(X[:200], y[:200], every=every)
+    train((X, y), LaSVC(C=2.0, gamma=0.1, engine="blocks", epochs=3, random_state=0), callbacks=[watched])
+    assert len(watched.entries) == 3600 // every
+
+
 @pytest.mark.parametrize("epochs", [1, 2, "converged"])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_model_is_the_same_on_any_number_of_threads_and_workers(epochs, classes, monkeypatch):

@@ -49,13 +49,15 @@ class BlocksLearner(BiasedLearner):
     settings : BlocksSettings
     """
 
-    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "collected", "admitted", "recent", "changes")
+    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "collected", "skipped", "admitted", "recent", "changes")
     settings: BlocksSettings
     expansion: RowlessExpansion
     finishing: Sequence[Rounds]
 
     def __init__(self, settings: BlocksSettings) -> None:
         super().__init__(settings)
+        # Members that later passes have left out, and that are counted as seen with the next result.
+        self.skipped = 0
         # Examples since the last round, the members admitted since then, and the members chosen in it.
         self.collected = 0
         self.admitted: Ints = NOBODY
@@ -78,13 +80,16 @@ class BlocksLearner(BiasedLearner):
         rows = super()._next_rows()
         while self.phase == "online" and not (self.all_new and self.epoch == 0) and len(rows):
             inside = self._is_member(rows)
-            self.seen += int(np.count_nonzero(inside))
+            self.skipped += int(np.count_nonzero(inside))
             if self.settings.epochs == 0:
                 self.excess[rows[inside] - self.order.base] = np.inf
             if not inside.all():
                 return rows[~inside]
             rows = super()._next_rows()
         return rows
+
+    def _examples_left(self) -> int:
+        return max(super()._examples_left() - self.skipped, 0)
 
     def _is_member(self, rows: Ints) -> Flags:
         """Return which examples are members of every problem."""
@@ -125,8 +130,10 @@ class BlocksLearner(BiasedLearner):
         return admission_levels(s.working, s.places, self.settings.working_set)
 
     def _begin_next_phase(self) -> None:
-        if self.phase == "online" and self.collected:
-            self._make_round()
+        if self.phase == "online":
+            self.seen, self.skipped = self.seen + self.skipped, 0
+            if self.collected:
+                self._make_round()
         super()._begin_next_phase()
 
     # Taking
@@ -151,7 +158,7 @@ class BlocksLearner(BiasedLearner):
         joined = s.add_members(replace(result, margins=margins), np.zeros_like(margins), selected, known)
         self.admitted = np.union1d(self.admitted, joined)
         if self.phase == "online":
-            self.seen += len(plan.rows)
+            self.seen, self.skipped = self.seen + len(plan.rows) + self.skipped, 0
             self.collected += len(plan.rows)
         if self.collected >= self._batch() or self._full():
             self._make_round()
