@@ -14,7 +14,7 @@ from dasksvm.solver.kernels.features import DenseFeatures, SparseFeatures
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.lasvm.learner import LasvmSettings, TwoClassLearner
-from dasksvm.solver.messages import Targets
+from dasksvm.solver.messages import Progress, Targets
 from dasksvm.solver.state.expansion import SEEDS
 from dasksvm.training.local_executor import LocalExecutor
 
@@ -186,6 +186,21 @@ def decomposing(
 def run(learner: Learner, rows: Rows, threads: int = 1, watch: Any = None) -> Learner:
     LocalExecutor(learner, rows, threads).run(watch or (lambda progress, seconds: False))
     return learner
+
+
+def run_checked(learner: Learner, rows: Rows) -> None:
+    """Run a learner and check after every result that its state is consistent and that the dual has not fallen."""
+    duals: list[float] = []
+
+    def watch(progress: Progress, seconds: float) -> bool:
+        if progress.phase != "finishing":
+            learner.expansion.check(1e-8)
+        duals.append(float(progress.dual[0]))
+        return False
+
+    run(learner, rows, watch=watch)
+    learner.expansion.check(1e-8)
+    assert np.all(np.diff(duals) >= -1e-9 * np.abs(duals[-1]))
 
 
 def coefficients(learner: Learner, count: int) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ from dasksvm.solver.messages import RowsPlan, ScorePlan
 from dasksvm.solver.state.working_arrays import empty_working, insert, refresh_extremes, set_alpha, take_place
 from dasksvm.training.local_executor import LocalExecutor
 from tests.clusters import cluster, digest, history
-from tests.helpers import COMMON, Rows, blobs, coefficients, exact_dual, kernel_matrix, run
+from tests.helpers import COMMON, Rows, blobs, coefficients, exact_dual, kernel_matrix, run, run_checked
 
 TAU = 1e-3
 
@@ -49,17 +49,7 @@ def test_every_state_satisfies_the_invariants(name):
     X, y = blobs(500)
     rows = Rows(X, y, np.random.default_rng(1).uniform(0.0, 3.0, 500))
     learner = learner_for(rows, Kernel(name, 0.2 if name != "sigmoid" else 0.01, 0.5, 2), epochs=2)
-    duals = []
-
-    def watch(progress, seconds):
-        if progress.phase != "finishing":
-            learner.expansion.check(1e-8)
-        duals.append(float(progress.dual[0]))
-        return False
-
-    run(learner, rows, watch=watch)
-    learner.expansion.check(1e-8)
-    assert np.all(np.diff(duals) >= -1e-9 * np.abs(duals[-1]))
+    run_checked(learner, rows)
     assert learner.progress().delta[0] <= TAU
 
 

@@ -6,7 +6,17 @@ from sklearn.svm import SVC
 
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.state.direction_search import best_gain_down, best_gain_up
-from tests.helpers import DEFINITE_KERNELS, Rows, blobs, coefficients, exact_dual, kernel_matrix, learner_for, run
+from tests.helpers import (
+    DEFINITE_KERNELS,
+    Rows,
+    blobs,
+    coefficients,
+    exact_dual,
+    kernel_matrix,
+    learner_for,
+    run,
+    run_checked,
+)
 
 TAU = 1e-3
 
@@ -17,17 +27,7 @@ def test_every_state_satisfies_the_invariants(name, second_order):
     X, y = blobs(400)
     rows = Rows(X, y, np.full(400, 2.0))
     learner = learner_for(rows, Kernel(name, 0.2, 1.0, 2), second_order=second_order)
-    duals = []
-
-    def watch(progress, seconds):
-        if progress.phase != "finishing":
-            learner.expansion.check(1e-8)
-        duals.append(float(progress.dual[0]))
-        return False
-
-    run(learner, rows, watch=watch)
-    learner.expansion.check(1e-8)
-    assert np.all(np.diff(duals) >= -1e-9 * np.abs(duals[-1]))
+    run_checked(learner, rows)
     assert learner.progress().delta[0] <= TAU
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dasksvm.solver.blocks.admission import admission_levels
 from dasksvm.solver.blocks.pieces import sums
@@ -14,13 +13,12 @@ from dasksvm.solver.decomposition.intake import RowlessExpansion
 from dasksvm.solver.engine.learner import LARGEST_BATCH, LEAST_BATCH
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess, pair_violations
-from dasksvm.solver.kernels.features import Flags, Ints
+from dasksvm.solver.kernels.features import Flags, Ints, Values
 from dasksvm.solver.lasvm.biased_learner import BiasedLearner
 from dasksvm.solver.messages import CandidateBatch, Plan, ScorePlan, View
 from dasksvm.solver.state.expansion import SEEDS, Expansion
 from dasksvm.solver.state.working_arrays import evict_beyond, find_needed_classes
 
-Values = NDArray[np.float64]
 # Violation at which finishing stops after the first passes of `epochs="converged"`, and the number of these passes.
 COARSE, COARSE_PASSES = 0.1, 2
 
@@ -49,7 +47,7 @@ class BlocksLearner(BiasedLearner):
     settings : BlocksSettings
     """
 
-    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "collected", "skipped", "admitted", "recent", "changes")
+    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "collected", "skipped", "admitted", "recent")
     settings: BlocksSettings
     expansion: RowlessExpansion
     finishing: Sequence[Rounds]
@@ -61,10 +59,9 @@ class BlocksLearner(BiasedLearner):
         # Examples since the last round, the members admitted since then, and the members chosen in it.
         self.collected = 0
         self.admitted: Ints = NOBODY
-        self.recent: NDArray[np.bool_] = np.zeros((settings.problems, 0), np.bool_)
-        # Number of times that coefficients have changed; the first view since then, with the phase and that number.
-        self.changes = 0
-        self._first_view: tuple[tuple[str, int], View] | None = None
+        self.recent: Flags = np.zeros((settings.problems, 0), np.bool_)
+        # The first view with the coefficients of now, and its phase.
+        self._first_view: tuple[str, View] | None = None
 
     def _expansion(self) -> RowlessExpansion:
         return RowlessExpansion(self.settings.kernel, self.settings.problems, 0)
@@ -109,11 +106,12 @@ class BlocksLearner(BiasedLearner):
 
     def _view(self) -> View:
         view = self._new_view()
-        stage = (self.phase, self.changes)
-        if self._first_view is None or self._first_view[0] != stage:
-            self._first_view = (stage, view)
-        # The coefficients are the same: the features of the support vectors need not be gathered again.
-        vars(view).update({name: value for name, value in vars(self._first_view[1]).items() if name == "support"})
+        if self._first_view is None or self._first_view[0] != self.phase:
+            self._first_view = (self.phase, view)
+        # A view gathers the features of its support vectors when they are first read. Views with equal coefficients share them.
+        gathered = vars(self._first_view[1]).get("support")
+        if gathered is not None:
+            vars(view)["support"] = gathered
         return view
 
     def _new_view(self) -> View:
@@ -187,7 +185,7 @@ class BlocksLearner(BiasedLearner):
             moved -= sums(s, result.features, support, np.ascontiguousarray(plan.view.alpha[:, gone]))
         return moved
 
-    def _limit(self, selected: NDArray[np.bool_], found: Values) -> None:
+    def _limit(self, selected: Flags, found: Values) -> None:
         """Withdraw the candidates that violate least, where there are more than S may still take."""
         for p, count in enumerate(self.expansion.working.counts[:, 0]):
             room = max(self.settings.max_support - int(count), 0)
@@ -215,7 +213,7 @@ class BlocksLearner(BiasedLearner):
         if rounds.choose(s, self.admitted):
             rounds.solve(s)
         self.steps += rounds.steps
-        self.changes += 1
+        self._first_view = None
         self.recent = rounds.recent
         self.collected, self.admitted = 0, NOBODY
         for part in rounds.parts():
@@ -248,7 +246,7 @@ class BlocksLearner(BiasedLearner):
         self._make_passes(self._adopt, self._verify)
 
     def _adopt(self) -> None:
-        self.changes += 1
+        self._first_view = None
         for part in self._solved_problems():
             self.expansion.adopt(part.problem, part.alpha, part.g)
         self.expansion.compact()

@@ -3,30 +3,21 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dasksvm.solver.jit import SUMS, njit
-from dasksvm.solver.kernels.features import Features, Floats, Ints
+from dasksvm.solver.kernels.features import Features, Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.state.expansion import Expansion
 
-Values = NDArray[np.float64]
-# Rows of a piece of a square, and of a piece of a shift.
-SQUARE_ROWS, SHIFT_ROWS = 128, 512
+# Rows of a piece.
+PIECE_ROWS = 512
 
 
 def square(expansion: Expansion, places: Ints) -> Floats:
     """Compute the kernel values among some members, shape (m, m)."""
     among = expansion.members().take(expansion.order()[places])
-    values = np.empty((len(places), len(places)), among.dtype)
-
-    def fill(part: tuple[int, int]) -> None:
-        for piece in range(*part):
-            rows = slice(piece * SQUARE_ROWS, min((piece + 1) * SQUARE_ROWS, len(places)))
-            expansion.kernel.tile(among.part(rows.start, rows.stop), among, out=values[rows])
-
-    expansion.in_halves(fill, -(-len(places) // SQUARE_ROWS), 1)
+    values = expansion.rows_among(among, np.arange(len(places)))
     np.fill_diagonal(values, expansion.working.diagonal[places])
     expansion.evaluations += values.size
     return values
@@ -34,37 +25,31 @@ def square(expansion: Expansion, places: Ints) -> Floats:
 
 def move_gradients(expansion: Expansion, g: Values, places: Ints, changed: Ints, amounts: Values) -> None:
     """Apply g ← g - Σ_s amount_s K_s at some places, for g of shape (P, V) and amounts of shape (P, U) of U changed members."""
-    if not len(changed):
-        return
-    slots, members = expansion.order(), expansion.members()
-    support = members.take(slots[changed])
-    columns, weights = _sparse_rows(amounts)
-
-    def subtract(part: tuple[int, int]) -> None:
-        workspace = expansion.workspaces[min(part[0], 1)]
-        for piece in range(*part):
-            at = places[piece * SHIFT_ROWS : (piece + 1) * SHIFT_ROWS]
-            rows = members.take(slots[at], workspace)
-            g[:, at] -= piece_sums(expansion.kernel, rows, support, columns, weights, workspace)
-
-    expansion.in_halves(subtract, -(-len(places) // SHIFT_ROWS), 1)
-    expansion.evaluations += len(places) * len(changed)
+    if len(changed):
+        slots, members = expansion.order(), expansion.members()
+        g[:, places] -= sums(expansion, members, members.take(slots[changed]), amounts, slots[places])
 
 
-def sums(expansion: Expansion, rows: Features, support: Features, amounts: Values) -> Values:
-    """Compute Σ_s amount_s K(x, x_s) of each row, shape (P, m), for amounts of shape (P, U)."""
-    found = np.empty((len(amounts), len(rows)))
+def sums(
+    expansion: Expansion, features: Features, support: Features, amounts: Values, order: Ints | None = None
+) -> Values:
+    """Compute Σ_s amount_s K(x, x_s) of each row, shape (P, m), for amounts of shape (P, U).
+
+    The rows are `features[order]`, which are gathered piece by piece; without `order` all rows of `features`.
+    """
+    count = len(features) if order is None else len(order)
+    found = np.empty((len(amounts), count))
     columns, weights = _sparse_rows(amounts)
 
     def fill(part: tuple[int, int]) -> None:
         workspace = expansion.workspaces[min(part[0], 1)]
         for piece in range(*part):
-            at = slice(piece * SHIFT_ROWS, min((piece + 1) * SHIFT_ROWS, len(rows)))
-            own = rows.part(at.start, at.stop)
-            found[:, at] = piece_sums(expansion.kernel, own, support, columns, weights, workspace)
+            start, stop = piece * PIECE_ROWS, min((piece + 1) * PIECE_ROWS, count)
+            rows = features.part(start, stop) if order is None else features.take(order[start:stop], workspace)
+            found[:, start:stop] = piece_sums(expansion.kernel, rows, support, columns, weights, workspace)
 
-    expansion.in_halves(fill, -(-len(rows) // SHIFT_ROWS), 1)
-    expansion.evaluations += len(rows) * len(support)
+    expansion.in_halves(fill, -(-count // PIECE_ROWS), 1)
+    expansion.evaluations += count * len(support)
     return found
 
 

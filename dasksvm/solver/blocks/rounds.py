@@ -9,26 +9,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dasksvm.solver.blocks.pieces import move_gradients, square
 from dasksvm.solver.engine.finisher import Outcome
-from dasksvm.solver.kernels.features import Floats, Ints
-from dasksvm.solver.lasvm.finishing import StallDetector, solve_block
+from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
+from dasksvm.solver.lasvm.finishing import (
+    INNER_SHARE,
+    INNER_STEPS,
+    ROUNDING,
+    SHRINK_ROUNDS,
+    SHRINK_SHARE,
+    StallDetector,
+    largest,
+    solve_block,
+)
 from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Expansion
 
-Values = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 NOBODY: Ints = np.zeros(0, np.int64)
-# A round solves the problem of its working set until δ in it is at most this share of δ over all members.
-INNER_SHARE = 0.02
-# Largest number of steps within a round, by member of the working set.
-INNER_STEPS = 100
-# Members at a bound are left out after every so many rounds, if at most this share of the members stays in play.
-SHRINK_ROUNDS, SHRINK_SHARE = 8, 0.75
-# Rounding of a gradient, relative to the sum that it is.
-ROUNDING = 16 * np.finfo(np.float64).eps
 
 
 class RoundRules(NamedTuple):
@@ -196,8 +194,8 @@ class Rounds(Stateful):
         taken = self.chosen[p]
         taken[kept] = taken[new] = True
         half = max(size - len(kept) - len(new), size // 4) // 2
-        rising = _largest(g, np.flatnonzero(up & ~taken & (g > bottom + self.rules.tau)), half)
-        falling = _largest(-g, np.flatnonzero(down & ~taken & (g < top - self.rules.tau)), half)
+        rising = largest(g, np.flatnonzero(up & ~taken & (g > bottom + self.rules.tau)), half)
+        falling = largest(-g, np.flatnonzero(down & ~taken & (g < top - self.rules.tau)), half)
         self.recent[p] = False
         self.recent[p, rising] = self.recent[p, falling] = self.recent[p, new] = True
         taken[rising] = taken[falling] = True
@@ -279,10 +277,3 @@ class Rounds(Stateful):
         """Return the coefficients, extremes, violations and duals."""
         extremes = np.array([part.extremes() for part in self.parts()])
         return Outcome(self.alpha, extremes, extremes[:, 0] - extremes[:, 1], self.dual)
-
-
-def _largest(key: Values, places: Ints, count: int) -> Ints:
-    """Return the places with the `count` largest keys."""
-    if len(places) <= count:
-        return places
-    return places[np.argpartition(-key[places], count - 1)[:count]]

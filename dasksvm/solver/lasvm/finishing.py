@@ -150,8 +150,8 @@ class LasvmFinisher(Stateful):
         selectable[kept] = False
         up, down = (side & selectable for side in self.movable())
         half = max((size - len(kept)) // 2, 1)
-        rising = _largest(self.g, np.flatnonzero(up & (self.g > bottom + self.tau)), half)
-        falling = _largest(-self.g, np.flatnonzero(down & (self.g < top - self.tau)), half)
+        rising = largest(self.g, np.flatnonzero(up & (self.g > bottom + self.tau)), half)
+        falling = largest(-self.g, np.flatnonzero(down & (self.g < top - self.tau)), half)
         self.newest = np.union1d(rising, falling)
         self.chosen = np.union1d(self.newest, kept)
         return True
@@ -267,7 +267,8 @@ def working_set_values(
     return values
 
 
-def _largest(key: NDArray[np.float64], places: Ints, count: int) -> Ints:
+def largest(key: NDArray[np.float64], places: Ints, count: int) -> Ints:
+    """Return the `count` places with the largest keys among some places."""
     if len(places) <= count:
         return places
     return places[np.argpartition(-key[places], count - 1)[:count]]
