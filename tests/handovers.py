@@ -5,7 +5,7 @@ called so, from `fit` to the model, in the order in which they are first called:
 the coordinator, then on those of the workers, then on the event loop, which answers messages. A function that begins on a
 thread of its own counts as well. A function whose module was met and left before is marked: the reader goes back there.
 
-Two counts are printed. The first has all functions. The second is the reader's path, which leaves out
+Three lists are printed, each with its counts. The first has all functions. The second is the reader's path, which leaves out
 
 - properties, since they read like attributes;
 - special methods, since operators and statements call them, except constructors of classes with methods;
@@ -13,8 +13,8 @@ Two counts are printed. The first has all functions. The second is the reader's 
 - nested functions, lambdas and comprehensions, since they are read with the function around them;
 - accessors, which are functions of a single `return` that call nothing else of the package: their names say what they return.
 
-The end says how much of the reader's path lies between two modules of the solver: a reader who takes the solver for a black box
-with the interface of `Learner` does not need that part.
+The third is the reader's path without the calls between two modules of the solver: a reader who takes the solver for a black box
+with the interface of `Learner` does not need these.
 """
 
 import ast

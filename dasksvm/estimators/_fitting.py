@@ -274,6 +274,11 @@ class LearnedClassifier(KernelClassifier):
         return look_up(SHAPES, "decision_function_shape", self.decision_function_shape)
 
     @property
+    def _votes(self) -> bool:
+        """Whether there is a problem for each pair of classes; two classes are one problem in any case."""
+        return self._pairwise and len(self.classes_) > 2
+
+    @property
     def _tolerance(self) -> float:
         """The largest violation that solvers leave: `tol`, but not less than rounding allows."""
         return max(float(self.tol), LEAST_TOL)
@@ -376,7 +381,6 @@ class LearnedClassifier(KernelClassifier):
     ) -> KernelModel:
         with np.errstate(invalid="ignore"):  # -inf and inf where nothing is known about the bias yet
             intercepts = np.nan_to_num(extremes.mean(axis=1), nan=0.0, posinf=np.inf, neginf=-np.inf)
-        pairwise = self._pairwise and len(self.classes_) > 2
         names = self._names
         return KernelModel(
             kernel,
@@ -385,7 +389,7 @@ class LearnedClassifier(KernelClassifier):
             intercepts,
             self.classes_,
             form.scaling,
-            pairwise,
+            self._votes,
             None if names is None else tuple(names),
         )
 

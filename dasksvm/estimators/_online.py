@@ -90,8 +90,7 @@ class OnlineClassifier(LearnedClassifier):
 
     def _can_continue(self, learner: Learner, coding: Coding) -> bool:
         """Return whether a learner has the problems of a coding."""
-        pairwise = self._pairwise and len(self.classes_) > 2
-        return learner.settings.problems == coding.problems and self.model_.pairwise == pairwise
+        return learner.settings.problems == coding.problems and self.model_.pairwise == self._votes
 
     def _prepare_unlabelled(self, X: RowsLike, epochs: int) -> tuple[Source, Learner, Form, int]:
         """Prepare for rows whose labels are not known yet: budgets do not apply, and only copies are finished."""

@@ -112,9 +112,10 @@ class LaSVC(OnlineClassifier):
         Finish at the end: repeat REPROCESS until no pair of support vectors violates.
     engine : {"single", "blocks"}, default="single"
         "single" is LASVM as in paper 1, which changes two coefficients in a step and keeps kernel rows. "blocks" changes many
-        coefficients at once and keeps no kernel rows: it needs less memory, and with up to a few hundred features less time.
-        On small data sets one pass is further from the optimum than with "single"; use `epochs=2`. The parameters `selection`,
-        `candidates`, `reprocess`, `delta_max`, `second_order` and `cache_size` are for "single".
+        coefficients at once and keeps no kernel rows: it needs less memory, and less time where there are many support vectors
+        and up to a few hundred features. On small data sets one pass is further from the optimum than with "single"; use
+        `epochs=2`. The parameters `selection`, `candidates`, `reprocess`, `delta_max`, `second_order` and `cache_size` are for
+        "single".
     max_examples, max_support : int, default=None
         Stop the online iterations after this many examples, or when the expansion of a problem has this many examples.
     max_time : float, default=None

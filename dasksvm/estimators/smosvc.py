@@ -207,8 +207,7 @@ class SMOSVC(LearnedClassifier):
 
     def _start_from(self, start: Start, learner: Learner, examples: Examples) -> None:
         assert isinstance(learner, BatchLearner)
-        pairwise = self._pairwise and len(self.classes_) > 2
-        learner.begin_at(*start.place(examples, self.classes_, pairwise))
+        learner.begin_at(*start.place(examples, self.classes_, self._votes))
 
     def _passes(self) -> int:
         return 1

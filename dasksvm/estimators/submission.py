@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.paths import is_url, located
-from dasksvm.estimators._fitting import UNLIMITED, LearnedClassifier
+from dasksvm.estimators._fitting import LearnedClassifier, limit
 from dasksvm.estimators.parameters import check_parameters
 from dasksvm.estimators.training import check_checkpoint, train
 
@@ -88,8 +88,8 @@ def _train(
     if driver.outcome is not None and kept is not None and kept.is_file():
         return kept.read_bytes(), driver.outcome == "stopped"
     data = Dataset.open(path).needs_labels()
-    passes = max(estimator._passes(), 1) if hasattr(estimator, "epochs") else 1
-    driver.describe(examples=min(passes * len(data), getattr(estimator, "max_examples", None) or UNLIMITED))
+    examples = max(estimator._passes(), 1) * len(data)
+    driver.describe(examples=min(examples, limit(getattr(estimator, "max_examples", None))))
     again = folder is not None and (resume or driver.begun_before)
     run = train(data, estimator, driver.client, folder, every, again, [driver])
     with tempfile.TemporaryDirectory() as scratch:

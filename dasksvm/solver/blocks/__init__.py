@@ -6,7 +6,7 @@ kept. The block engine moves many at a time, and keeps no rows. It takes batches
 1. *Score*: compute the decision values of the batch, in pieces, against the support vectors of a slightly older version.
 2. *Admit* (`admission`): bring the decision value of each promising candidate up to date; the candidate becomes a member with
    α = 0 if it violates, or nearly does, with the bias estimated from the free support vectors.
-3. *Round* (`rounds`): choose a working set (the members just admitted, the worst violators, and half of the working set of the
+3. *Round* (`rounds`): choose a working set (the members just admitted, the worst violators, and some of the working set of the
    round before), solve the problem restricted to it, and move the gradients of all members at once.
 4. *Evict* the members with α = 0 that would not be admitted now.
 

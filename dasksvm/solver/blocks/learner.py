@@ -76,7 +76,7 @@ class BlocksLearner(BiasedLearner):
         """Return the examples of the next piece, without those that are members already: their gradients are known."""
         rows = super()._next_rows()
         while self.phase == "online" and not (self.all_new and self.epoch == 0) and len(rows):
-            inside = self._is_member(rows)
+            inside = self._members_of_all_problems()[rows - self.order.base]
             self.skipped += int(np.count_nonzero(inside))
             if self.settings.epochs == 0:
                 self.excess[rows[inside] - self.order.base] = np.inf
@@ -87,14 +87,6 @@ class BlocksLearner(BiasedLearner):
 
     def _examples_left(self) -> int:
         return max(super()._examples_left() - self.skipped, 0)
-
-    def _is_member(self, rows: Ints) -> Flags:
-        """Return which examples are members of every problem."""
-        s = self.expansion
-        members = s.example[: s.places][s.is_member(np.arange(s.places)).all(axis=0)]
-        inside = np.zeros(len(self.order), np.bool_)
-        inside[members[members >= self.order.base] - self.order.base] = True
-        return inside[rows - self.order.base]
 
     def _put_in_flight(self, plan: Plan) -> Plan:
         """Note which members the coefficients of a plan belong to: their places and arrival numbers, shape (2, U)."""

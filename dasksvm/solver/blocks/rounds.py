@@ -185,7 +185,8 @@ class Rounds(Stateful):
     def _choose_members(self, p: int, up: Flags, down: Flags, top: float, bottom: float, admitted: Ints) -> None:
         """Choose the working set of a problem.
 
-        It has the members just admitted, half of the working set of the round before, and the worst violators among the others.
+        It has the members just admitted, up to size / 2 of those chosen in the round before, and the worst violators among the
+        others.
         """
         g, size = self.g[p], self.rules.size
         new = admitted[self.member[p, admitted]]

@@ -1,8 +1,7 @@
 """The parameters of the batch solvers (paper 4; paper 1, section 3.1).
 
 The working set is either a pair of members whose kernel rows are cached (`pair_solver`), or a block of examples whose kernel
-values are computed as one tile (`block_learner`). `PairRules` and `BlockRules` say how pairs are chosen and
-when to stop.
+values are computed as one tile (`block_learner`).
 """
 
 from dataclasses import dataclass

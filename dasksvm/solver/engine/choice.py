@@ -39,8 +39,8 @@ def best_of_groups(
 ) -> tuple[Ints, int, int]:
     """Choose the best candidate of each group.
 
-    With "autoactive" an incomplete last group is not used, unless it is the only one. Without an expansion the first candidates
-    are taken.
+    With an adaptive criterion an incomplete last group is not used, unless it is the only one. Without an expansion the first
+    candidates are taken.
 
     Returns
     -------

@@ -426,12 +426,16 @@ class Learner(Stateful, ABC):
 
     def _uncertain_examples(self) -> NDArray[np.bool_]:
         """Return which examples outside S may violate, given the possible error of their gradients, shape (n,)."""
-        doubtful: NDArray[np.bool_] = self.excess > -self._gradient_uncertainty()
-        s = self.expansion
-        # An example that is a member of some problems only may violate in the others.
-        inside = s.example[: s.places][s.is_member(np.arange(s.places)).all(axis=0)]
-        doubtful[inside[inside >= self.order.base] - self.order.base] = False
+        doubtful: NDArray[np.bool_] = (self.excess > -self._gradient_uncertainty()) & ~self._members_of_all_problems()
         return doubtful
+
+    def _members_of_all_problems(self) -> NDArray[np.bool_]:
+        """Return which examples are members of every problem, shape (n,). A member of some only may violate in the others."""
+        s = self.expansion
+        members = s.example[: s.places][s.is_member(np.arange(s.places)).all(axis=0)]
+        inside = np.zeros(len(self.order), np.bool_)
+        inside[members[members >= self.order.base] - self.order.base] = True
+        return inside
 
     def _gradient_uncertainty(self) -> float:
         """Estimate the largest error of gradients outside S, from the largest error found in S and the expected rounding."""

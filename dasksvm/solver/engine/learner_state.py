@@ -32,7 +32,7 @@ def view(learner: Learner) -> State:
     Returns
     -------
     dict
-        Of str to ndarray, int, float, bool or str. It includes the kernel rows: a resumed run gives the same bits.
+        Arrays, numbers, bools and strings by name. It includes the kernel rows, so that a resumed run gives the same bits.
     """
     order, generation = learner.order, learner.expansion.generation
     out = learner.state() | capture("pools", learner.pools)

@@ -35,7 +35,7 @@ class Selection:
     criterion : str
         One of `criteria.CRITERIA`.
     candidates : int
-        M, the number of examples in a pool; with "autoactive" the largest pool has twice as many.
+        M, the number of examples in a pool; with an adaptive criterion the largest pool has twice as many.
     exact : bool
         Whether each example is chosen with the current expansion, one at a time, instead of several per batch.
     """

@@ -48,11 +48,7 @@ def score(
         kernel.block(features, view.members.take(view.order[left:right], workspace), rows, left)
         _add_margins(rows, left, right, view.alpha, margins)
     found = excess(view, codes, sign, margins)
-    able = (bound > 0) & (found > view.tau - view.slack[:, None])
-    kept = np.flatnonzero(able.any(axis=0))
-    row_of = np.full(len(features), -1, np.int64)
-    row_of[kept] = np.arange(len(kept))
-    everything = len(kept) == len(features)
+    kept, row_of = _likely_to_enter(view, bound, found)
     _compress(rows, kept)
     return CandidateBatch(
         sequence=plan.sequence,
@@ -62,7 +58,7 @@ def score(
         bound=bound,
         margins=margins,
         row_of=row_of,
-        features=features if everything else features.take(kept),
+        features=features if len(kept) == len(features) else features.take(kept),
         rows=rows[: len(kept)],
         scored=found[:, kept],
         evaluations=rows.size,
@@ -79,9 +75,7 @@ def _score_without_rows(
         rows = features.astype(np.dtype(np.float64)) if view.exact else features
         values = margins(kernel, rows, view.support, view.alpha, None, workspace)
     found = excess(view, codes, sign, values)
-    kept = np.flatnonzero(((bound > 0) & (found > view.tau - view.slack[:, None])).any(axis=0))
-    row_of = np.full(len(features), -1, np.int64)
-    row_of[kept] = np.arange(len(kept))
+    kept, row_of = _likely_to_enter(view, bound, found)
     return CandidateBatch(
         sequence=plan.sequence,
         examples=plan.rows,
@@ -95,6 +89,14 @@ def _score_without_rows(
         scored=found[:, kept],
         evaluations=len(features) * len(view.order),
     )
+
+
+def _likely_to_enter(view: View, bound: Values, found: Values) -> tuple[Ints, Ints]:
+    """Return the examples that may enter S (see `drift`), and the position of each example among them, -1 for the others."""
+    kept = np.flatnonzero(((bound > 0) & (found > view.tau - view.slack[:, None])).any(axis=0))
+    row_of = np.full(bound.shape[1], -1, np.int64)
+    row_of[kept] = np.arange(len(kept))
+    return kept, row_of
 
 
 def excess(view: View, codes: Ints, sign: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ def exponential(out: Floats, left: int, right: int) -> None:
 def _exp(out: Floats, left: int, right: int) -> None:  # pragma: no cover
     """Compute exp of non-positive float32 numbers in place: 2^k · p(r) with |r| ≤ 1/2, relative error below 1e-7.
 
-    Below e^-87 the result is 0 to float32's normal range: about 1e-38.
+    Below e^-87 the result is about 1e-38, the smallest normal number of float32.
     """
     log2e = np.float32(1.4426950408889634)
     for r in range(out.shape[0]):

@@ -134,7 +134,7 @@ class AverageFinisher(IdleFinisher):
 
     Parameters
     ----------
-    expansion : TrackedExpansion
+    expansion : TrackingExpansion
     problem : int
     """
 
