@@ -5,7 +5,7 @@ The learner returns plans (`ScorePlan`, `RowsPlan`); the executor answers each w
 
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ class Message:
             value = getattr(self, each.name)
             if isinstance(value, np.ndarray):
                 object.__setattr__(self, each.name, frozen(value))
+
+
+Rows = Literal["needed", "useful", "unused"]
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,9 @@ class View(Message):
         The multi-class machine that `alpha` belongs to, with one row per class; None for two-class problems.
     band : bool
         Whether the problem has no bias, and an example enters if 1 - y f lies between `bottom` and `top`.
-    tile : bool
-        Whether the result has kernel rows of the candidates, and not only their features.
+    rows : {"needed", "useful", "unused"}
+        Whether the result has kernel rows of the candidates, and not only their features. If they are useful, they save the
+        learner some work, and the result has them if it need not be sent.
     exact : bool
         Whether margins are computed in float64, whatever the type of the features; only without kernel rows.
     """
@@ -69,7 +73,7 @@ class View(Message):
     tau: float
     machine: Machine | None = None
     band: bool = False
-    tile: bool = True
+    rows: Rows = "needed"
     exact: bool = False
 
     @cached_property

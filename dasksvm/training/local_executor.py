@@ -177,7 +177,8 @@ class LocalExecutor:
         targets = self.source.targets(plan.rows)
         features = self.source.features(plan.rows)
         read = time.perf_counter()
-        batch = execute(plan, self.learner.settings.kernel, features, targets, self._workspaces.of_this_thread())
+        kernel, workspace = self.learner.settings.kernel, self._workspaces.of_this_thread()
+        batch = execute(plan, kernel, features, targets, workspace, same_process=True)
         with self._lock:
             self.timings.reading += read - start
             self.timings.tiling += time.perf_counter() - read

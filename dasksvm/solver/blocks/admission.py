@@ -7,7 +7,7 @@ from dasksvm.solver.state.direction_search import entry_levels
 from dasksvm.solver.state.working_arrays import Working
 
 # How far on the right side of the bias an example may lie and still be admitted, as a share of δ, the uncertainty of the bias.
-SHARE = 0.2
+SHARE = 0.15
 
 
 def admission_levels(w: Working, places: int, small: int) -> tuple[Values, Values]:

@@ -7,16 +7,19 @@ from typing import ClassVar
 import numpy as np
 
 from dasksvm.solver.blocks.admission import admission_levels
-from dasksvm.solver.blocks.pieces import sums
+from dasksvm.solver.blocks.expansion import BlockExpansion
+from dasksvm.solver.blocks.keeping import can_keep
+from dasksvm.solver.blocks.kernel_values import KnownRows
+from dasksvm.solver.blocks.pieces import sums, sums_of_known
 from dasksvm.solver.blocks.rounds import NOBODY, Part, RoundRules, Rounds
-from dasksvm.solver.decomposition.intake import RowlessExpansion
-from dasksvm.solver.engine.learner import LARGEST_BATCH, LEAST_BATCH
+from dasksvm.solver.engine.learner import LEAST_BATCH
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess, pair_violations
-from dasksvm.solver.kernels.features import Flags, Ints, Values
+from dasksvm.solver.kernels.features import Features, Flags, Ints, Values
+from dasksvm.solver.kernels.uniform import TILE_ROWS
 from dasksvm.solver.lasvm.biased_learner import BiasedLearner
-from dasksvm.solver.messages import CandidateBatch, Plan, ScorePlan, View
-from dasksvm.solver.state.expansion import SEEDS, Expansion
+from dasksvm.solver.messages import CandidateBatch, Plan, Rows, ScorePlan, View
+from dasksvm.solver.state.expansion import SEEDS
 from dasksvm.solver.state.working_arrays import evict_beyond, find_needed_classes
 
 # Violation at which finishing stops after the first passes of `epochs="converged"`, and the number of these passes.
@@ -47,9 +50,9 @@ class BlocksLearner(BiasedLearner):
     settings : BlocksSettings
     """
 
-    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "collected", "skipped", "admitted", "recent")
+    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "collected", "skipped", "admitted", "recent", "levels")
     settings: BlocksSettings
-    expansion: RowlessExpansion
+    expansion: BlockExpansion
     finishing: Sequence[Rounds]
 
     def __init__(self, settings: BlocksSettings) -> None:
@@ -60,17 +63,19 @@ class BlocksLearner(BiasedLearner):
         self.collected = 0
         self.admitted: Ints = NOBODY
         self.recent: Flags = np.zeros((settings.problems, 0), np.bool_)
+        # The levels of admission since the last round; nan before the first one.
+        self.levels: Values = np.full((2, settings.problems), np.nan)
         # The first view with the coefficients of now, and its phase.
         self._first_view: tuple[str, View] | None = None
 
-    def _expansion(self) -> RowlessExpansion:
-        return RowlessExpansion(self.settings.kernel, self.settings.problems, 0)
+    def _expansion(self) -> BlockExpansion:
+        return BlockExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
     # Asking
 
     def _batch_size(self) -> int:
         """Return the size of the next piece of a batch."""
-        return int(np.clip(self.expansion.places // 4, LEAST_BATCH, LARGEST_BATCH))
+        return int(np.clip(self.expansion.places // 4, LEAST_BATCH, TILE_ROWS))
 
     def _next_rows(self) -> Ints:
         """Return the examples of the next piece, without those that are members already: their gradients are known."""
@@ -109,15 +114,21 @@ class BlocksLearner(BiasedLearner):
     def _new_view(self) -> View:
         view = super()._view()
         used = used_places(view.alpha)
-        view = replace(view, tile=False, order=view.order[used], alpha=np.ascontiguousarray(view.alpha[:, used]))
+        view = replace(view, order=view.order[used], alpha=np.ascontiguousarray(view.alpha[:, used]))
         if self.phase == "checking":
             return view
         upper, lower = self._levels()
-        return replace(view, top=upper, bottom=lower, tau=0.0)
+        rows: Rows = "useful" if view.members and can_keep(self.settings.kernel, view.members) else "unused"
+        return replace(view, rows=rows, top=upper, bottom=lower, tau=0.0)
 
     def _levels(self) -> tuple[Values, Values]:
-        s = self.expansion
-        return admission_levels(s.working, s.places, self.settings.working_set)
+        """Return the levels of admission. Between two rounds they do not change, except in problems with few members."""
+        s, size = self.expansion, self.settings.working_set
+        few = (s.working.counts[:, 0] < size) | np.isnan(self.levels).any(axis=0)
+        if not few.any():
+            return self.levels[0], self.levels[1]
+        upper, lower = np.where(few, np.stack(admission_levels(s.working, s.places, size)), self.levels)
+        return upper, lower
 
     def _begin_next_phase(self) -> None:
         if self.phase == "online":
@@ -146,6 +157,7 @@ class BlocksLearner(BiasedLearner):
         violating = pair_violations(result.sign, gradient, *s.entry_limits(), needed) > self.settings.tau
         self.changed |= bool((selected & violating).any())
         joined = s.add_members(replace(result, margins=margins), np.zeros_like(margins), selected, known)
+        self._note_known_rows(result, arrivals, known)
         self.admitted = np.union1d(self.admitted, joined)
         if self.phase == "online":
             self.seen, self.skipped = self.seen + len(plan.rows) + self.skipped, 0
@@ -155,27 +167,44 @@ class BlocksLearner(BiasedLearner):
             if self._full() and not self.stopped:
                 self.stop()
 
+    def _note_known_rows(self, result: CandidateBatch, arrivals: Ints, known: Ints) -> None:
+        """Hand on the kernel values of new members that came with the result."""
+        if not result.rows.shape[1]:
+            return
+        places = self.expansion.find_places(result.examples, None)
+        new = np.flatnonzero((known < 0) & (places >= 0))
+        values = result.rows[result.row_of[new]]
+        self.expansion.kernel_values.add_known(KnownRows(places[new], *arrivals, values))
+
     def _note_excess(self, result: CandidateBatch, plan: ScorePlan) -> None:
         violation = np.where(result.bound > 0, excess(plan.view, result.codes, result.sign, result.margins), -np.inf)
         self.excess[result.examples - self.order.base] = violation.max(axis=0)
 
     def _moved_since(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> Values:
         """Compute by how much the decision values of the candidates have moved since the plan was made, shape (P, K)."""
-        s, (used, numbers) = self.expansion, arrivals
-        amounts = s.weights().copy()
-        same = s.arrival[used] == numbers
-        amounts[:, used[same]] -= plan.view.alpha[:, same]
+        s, view, (used, numbers) = self.expansion, plan.view, arrivals
+        moved = np.zeros((self.settings.problems, len(result.features)))
+        if not len(result.features) or view.members is None:
+            return moved
+        # Of the members that the candidates were scored against, some are not members any more.
+        now, same = s.weights(), s.arrival[used] == numbers
+        amounts = np.where(same, now[:, used], 0.0) - view.alpha
         changed = used_places(amounts)
-        moved = np.zeros((len(amounts), len(result.features)))
-        if len(changed) and len(result.features):
-            support = s.members().take(s.order()[changed])
-            moved += sums(s, result.features, support, np.ascontiguousarray(amounts[:, changed]))
-        gone = np.flatnonzero(~same)
-        if len(gone) and len(result.features):
-            assert plan.view.members is not None
-            support = plan.view.members.take(plan.view.order[gone])
-            moved -= sums(s, result.features, support, np.ascontiguousarray(plan.view.alpha[:, gone]))
+        if len(changed) and result.rows.shape[1]:
+            moved += sums_of_known(result.rows[:, changed], amounts[:, changed])
+        elif len(changed):
+            moved += self._sums(result.features, view.members.take(view.order[changed]), amounts[:, changed])
+        others = now.copy()
+        others[:, used[same]] = 0.0
+        changed = used_places(others)
+        if len(changed):
+            moved += self._sums(result.features, s.members().take(s.order()[changed]), others[:, changed])
         return moved
+
+    def _sums(self, features: Features, support: Features, amounts: Values) -> Values:
+        """Compute weighted sums of kernel values of candidates."""
+        uniform = can_keep(self.settings.kernel, support)
+        return sums(self.expansion, features, support, np.ascontiguousarray(amounts), uniform=uniform)
 
     def _limit(self, selected: Flags, found: Values) -> None:
         """Withdraw the candidates that violate least, where there are more than S may still take."""
@@ -210,15 +239,20 @@ class BlocksLearner(BiasedLearner):
         self.collected, self.admitted = 0, NOBODY
         for part in rounds.parts():
             s.write(part.problem, part.alpha, part.g)
-        for p, (upper, lower) in enumerate(zip(*self._levels(), strict=True)):
+        self._set_levels()
+        for p, (upper, lower) in enumerate(self.levels.T):
             if np.isfinite(upper) and np.isfinite(lower):
                 evict_beyond(s.working, p, upper, lower)
         s.free_evicted()
         s.compact()
 
+    def _set_levels(self) -> None:
+        s = self.expansion
+        self.levels = np.stack(admission_levels(s.working, s.places, self.settings.working_set))
+
     # Finishing
 
-    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Rounds:
+    def finisher(self, expansion: BlockExpansion, problem: int, tau: float) -> Rounds:
         """Return the rounds that finish all problems of an expansion."""
         return Rounds(expansion, RoundRules(tau, self.settings.working_set, shrink=True))
 
@@ -242,6 +276,7 @@ class BlocksLearner(BiasedLearner):
         for part in self._solved_problems():
             self.expansion.adopt(part.problem, part.alpha, part.g)
         self.expansion.compact()
+        self._set_levels()
 
     def _verify(self) -> float:
         worst = 0.0

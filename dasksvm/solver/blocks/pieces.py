@@ -1,12 +1,13 @@
-"""The kernel values of a round, in pieces of fixed shapes: the result does not depend on how many threads share the pieces."""
+"""Weighted sums of kernel values, in pieces of fixed shapes: the result does not depend on how many threads share the pieces."""
 
 from typing import Any
 
 import numpy as np
 
 from dasksvm.solver.jit import SUMS, njit
-from dasksvm.solver.kernels.features import Features, Floats, Ints, Values
+from dasksvm.solver.kernels.features import Features, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.uniform import fill_uniformly
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.state.expansion import Expansion
 
@@ -14,56 +15,46 @@ from dasksvm.solver.state.expansion import Expansion
 PIECE_ROWS = 512
 
 
-def square(expansion: Expansion, places: Ints) -> Floats:
-    """Compute the kernel values among some members, shape (m, m)."""
-    among = expansion.members().take(expansion.order()[places])
-    values = expansion.rows_among(among, np.arange(len(places)))
-    np.fill_diagonal(values, expansion.working.diagonal[places])
-    expansion.evaluations += values.size
-    return values
-
-
-def move_gradients(expansion: Expansion, g: Values, places: Ints, changed: Ints, amounts: Values) -> None:
-    """Apply g ← g - Σ_s amount_s K_s at some places, for g of shape (P, V) and amounts of shape (P, U) of U changed members."""
-    if len(changed):
-        slots, members = expansion.order(), expansion.members()
-        g[:, places] -= sums(expansion, members, members.take(slots[changed]), amounts, slots[places])
-
-
 def sums(
-    expansion: Expansion, features: Features, support: Features, amounts: Values, order: Ints | None = None
+    s: Expansion, features: Features, support: Features, amounts: Values, order: Ints | None = None, uniform: bool = False
 ) -> Values:
     """Compute Σ_s amount_s K(x, x_s) of each row, shape (P, m), for amounts of shape (P, U).
 
-    The rows are `features[order]`, which are gathered piece by piece; without `order` all rows of `features`.
+    Parameters
+    ----------
+    s : Expansion
+    features, support : Features
+    amounts : ndarray of float64
+    order : ndarray of int64, shape (m,), optional
+        The rows are `features[order]`, which are gathered piece by piece; without it, all rows of `features`.
+    uniform : bool
+        Whether each kernel value has the bits that it has in other tiles (see `kernels.uniform`).
     """
     count = len(features) if order is None else len(order)
     found = np.empty((len(amounts), count))
     columns, weights = _sparse_rows(amounts)
 
     def fill(part: tuple[int, int]) -> None:
-        workspace = expansion.workspaces[min(part[0], 1)]
+        workspace = s.workspaces[min(part[0], 1)]
         for piece in range(*part):
             start, stop = piece * PIECE_ROWS, min((piece + 1) * PIECE_ROWS, count)
             rows = features.part(start, stop) if order is None else features.take(order[start:stop], workspace)
-            found[:, start:stop] = piece_sums(expansion.kernel, rows, support, columns, weights, workspace)
+            values = workspace.array("values", (len(rows), len(support)), rows.dtype)
+            if uniform:
+                fill_uniformly(s.kernel, rows, support, values, workspace)
+            else:
+                s.kernel.tile(rows, support, out=values)
+            _add_up(values, columns, weights, found[:, start:stop])
 
-    expansion.in_halves(fill, -(-count // PIECE_ROWS), 1)
-    expansion.evaluations += count * len(support)
+    s.in_halves(fill, -(-count // PIECE_ROWS), 1)
+    s.evaluations += count * len(support)
     return found
 
 
-def piece_sums(
-    kernel: Kernel, rows: Features, support: Features, columns: Ints, weights: Values, workspace: Workspace
-) -> Values:
-    """Compute Σ_s amount_s K(x, x_s) of the rows of a piece, shape (P, m); `columns` and `weights` are of `_sparse_rows`.
-
-    Kernel values have the type of the features; they are summed in float64.
-    """
-    values = workspace.array("values", (len(rows), len(support)), rows.dtype)
-    kernel.tile(rows, support, out=values)
-    found = np.empty((len(columns), len(rows)))
-    _add_up(values, columns, weights, found)
+def sums_of_known(values: Any, amounts: Values) -> Values:
+    """Compute the same sums from kernel values, shape (m, U), that are known."""
+    found = np.empty((len(amounts), len(values)))
+    _add_up(values, *_sparse_rows(amounts), found)
     return found
 
 

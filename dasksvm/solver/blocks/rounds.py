@@ -1,8 +1,7 @@
 """Rounds: one solves the problem restricted to a working set of members, then moves the gradients of all members at once.
 
-A round costs a square of kernel values among the working set, and a tile of kernel values between the members in play and those
-of the working set whose coefficients changed. No kernel value is kept from one round to the next. All problems make their rounds
-together and share these values.
+A round needs the square of kernel values among the working set, and the kernel values between the members in play and those of
+the working set whose coefficients changed (see `kernel_values`). All problems make their rounds together and share these values.
 """
 
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dasksvm.solver.blocks.pieces import move_gradients, square
+from dasksvm.solver.blocks.expansion import BlockExpansion
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
 from dasksvm.solver.lasvm.finishing import (
@@ -24,9 +23,10 @@ from dasksvm.solver.lasvm.finishing import (
     solve_block,
 )
 from dasksvm.solver.state.capture import Stateful
-from dasksvm.solver.state.expansion import Expansion
 
 NOBODY: Ints = np.zeros(0, np.int64)
+# Problems whose squares are in memory at the same time.
+SQUARES = 8
 
 
 class RoundRules(NamedTuple):
@@ -76,7 +76,7 @@ class Rounds(Stateful):
 
     Parameters
     ----------
-    expansion : Expansion
+    expansion : BlockExpansion
     rules : RoundRules
     recent : ndarray of bool, shape (P, V), optional
         Members that were chosen in the round before.
@@ -99,7 +99,7 @@ class Rounds(Stateful):
         "target",
     )
 
-    def __init__(self, expansion: Expansion, rules: RoundRules, recent: Flags | None = None) -> None:
+    def __init__(self, expansion: BlockExpansion, rules: RoundRules, recent: Flags | None = None) -> None:
         w, places = expansion.working, expansion.places
         self.rules = rules
         self.alpha: Values = w.alpha[:, :places].copy()
@@ -149,12 +149,12 @@ class Rounds(Stateful):
         up, down = self._movable()
         return np.max(self.g, axis=1, where=up, initial=-np.inf), np.min(self.g, axis=1, where=down, initial=np.inf)
 
-    def choose(self, expansion: Expansion, admitted: Ints = NOBODY) -> bool:
+    def choose(self, expansion: BlockExpansion, admitted: Ints = NOBODY) -> bool:
         """Choose the working set of each problem; False if no pair violates.
 
         Parameters
         ----------
-        expansion : Expansion
+        expansion : BlockExpansion
         admitted : ndarray of int64
             Places of members that have just been admitted: they belong to the working sets.
         """
@@ -201,55 +201,53 @@ class Rounds(Stateful):
         self.recent[p, rising] = self.recent[p, falling] = self.recent[p, new] = True
         taken[rising] = taken[falling] = True
 
-    def order(self, expansion: Expansion) -> Ints:
+    def order(self, expansion: BlockExpansion) -> Ints:
         """Return the slots of the places."""
         return expansion.order()
 
-    def missing(self, expansion: Expansion) -> Ints:
+    def missing(self, expansion: BlockExpansion) -> Ints:
         """Return nothing: no kernel rows are kept."""
         return NOBODY
 
-    def put(self, expansion: Expansion, rows: Floats) -> None:
+    def put(self, expansion: BlockExpansion, rows: Floats) -> None:
         """Do nothing: no kernel rows are kept."""
 
-    def solve(self, expansion: Expansion) -> None:
+    def solve(self, expansion: BlockExpansion) -> None:
         """Solve the problems of the working sets, and move the gradients of the members in play."""
         places = np.flatnonzero(self.chosen.any(axis=0))
-        values = square(expansion, places)
-        after, steps = self.alpha[:, places], np.zeros(len(self.g), np.int64)
-
-        def solve_each(part: tuple[int, int]) -> None:
-            for p in range(*part):
-                steps[p] = self._solve_problem(p, values, places, after)
-
-        expansion.in_halves(solve_each, len(self.g), 1)
-        self.steps += int(steps.sum())
+        kernel_values = expansion.kernel_values
+        kernel_values.begin_round(expansion, self.in_play)
+        kernel_values.complete(expansion, places)
+        after = self.alpha[:, places]
+        busy = np.flatnonzero(self.chosen.any(axis=1))
+        for start in range(0, len(busy), SQUARES):
+            self._solve_problems(expansion, busy[start : start + SQUARES], places, after)
         amounts = after - self.alpha[:, places]
         moved = np.flatnonzero(amounts.any(axis=0))
         changed, amounts = places[moved], amounts[:, moved]
         before = self.g[:, changed]
         self.alpha[:, changed] = after[:, moved]
-        move_gradients(expansion, self.g, np.flatnonzero(self.in_play), changed, amounts)
+        kernel_values.move_gradients(expansion, self.g, self.in_play, changed, amounts)
         gains = 0.5 * np.einsum("ps,ps->p", amounts, before + self.g[:, changed])
         self.gain = float(gains.sum())
         self.dual = self.dual + gains
 
-    def _solve_problem(self, p: int, values: Floats, places: Ints, after: Values) -> int:
-        """Solve the problem of a working set with the kernel values among `places`; return the number of steps.
+    def _solve_problems(self, expansion: BlockExpansion, problems: Ints, places: Ints, after: Values) -> None:
+        """Solve the problems of some working sets; the coefficients at `places` are written to `after`."""
+        chosen = [np.flatnonzero(self.chosen[p]) for p in problems]
+        squares = [expansion.kernel_values.square(expansion, each, number) for number, each in enumerate(chosen)]
+        steps = np.zeros(len(problems), np.int64)
 
-        The coefficients are written to `after`, shape (P, len(places)).
-        """
-        chosen = np.flatnonzero(self.chosen[p])
-        if not len(chosen):
-            return 0
-        at = np.searchsorted(places, chosen)
-        own = values if len(at) == len(places) else np.ascontiguousarray(values[np.ix_(at, at)])
-        alpha, g = self.alpha[p, chosen], self.g[p, chosen]
-        limit = INNER_STEPS * len(chosen)
-        lower, upper = self.lower[p, chosen], self.upper[p, chosen]
-        steps = solve_block(own, alpha, g, lower, upper, float(self.target[p]), limit)
-        after[p, at] = alpha
-        return int(steps)
+        def solve_some(part: tuple[int, int]) -> None:
+            for number in range(*part):
+                p, at = int(problems[number]), chosen[number]
+                alpha, g, limit = self.alpha[p, at], self.g[p, at], INNER_STEPS * len(at)
+                lower, upper = self.lower[p, at], self.upper[p, at]
+                steps[number] = solve_block(squares[number], alpha, g, lower, upper, float(self.target[p]), limit)
+                after[p, np.searchsorted(places, at)] = alpha
+
+        expansion.in_halves(solve_some, len(problems), 1)
+        self.steps += int(steps.sum())
 
     def _shrink(self) -> None:
         """Leave out the members at a bound that are beyond both extremes in every problem, where that makes a difference."""
@@ -265,12 +263,13 @@ class Rounds(Stateful):
         self.alpha_before.append(self.alpha.copy())
         self.in_play = stay
 
-    def _unshrink(self, expansion: Expansion) -> None:
+    def _unshrink(self, expansion: BlockExpansion) -> None:
         """Move the gradients of those left out, and look at all members from now on."""
         for number, before in enumerate(self.alpha_before):
             amounts = self.alpha - before
             moved = np.flatnonzero(amounts.any(axis=0))
-            move_gradients(expansion, self.g, np.flatnonzero(self.shrink_round == number), moved, amounts[:, moved])
+            left_out = np.flatnonzero(self.shrink_round == number)
+            expansion.kernel_values.move_others(expansion, self.g, left_out, moved, amounts[:, moved])
         self.alpha_before, self.unshrunk = [], True
         self.in_play = self.member.any(axis=0)
 

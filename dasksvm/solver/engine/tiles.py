@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Features, Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel, column_blocks
+from dasksvm.solver.kernels.uniform import fill_uniformly
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import CandidateBatch, MemberRows, RowsPlan, ScorePlan, Targets, View
 from dasksvm.solver.multiclass.structure import gradients
@@ -23,6 +24,7 @@ def score(
     features: Features,
     targets: Targets,
     workspace: Workspace,
+    same_process: bool = False,
 ) -> CandidateBatch:
     """Compute the kernel values of a batch with S, and keep the rows of the examples that may enter S (see `drift`).
 
@@ -36,11 +38,13 @@ def score(
         Of the same examples.
     workspace : Workspace
         Provides the memory for the rows of the result.
+    same_process : bool
+        Whether the result stays in this process. Then it has rows that are merely useful.
     """
     view = plan.view
     codes, sign, bound = targets
-    if not view.tile:
-        return _score_without_rows(plan, kernel, features, targets, workspace)
+    if view.rows != "needed":
+        return _score_for_margins(plan, kernel, features, targets, workspace, same_process)
     rows = workspace.loan((len(features), len(view.order)), features.dtype)
     margins = np.zeros((len(view.alpha), len(features)))
     for left, right in column_blocks(*rows.shape[::-1]):
@@ -65,17 +69,24 @@ def score(
     )
 
 
-def _score_without_rows(
-    plan: ScorePlan, kernel: Kernel, features: Features, targets: Targets, workspace: Workspace
+def _score_for_margins(
+    plan: ScorePlan, kernel: Kernel, features: Features, targets: Targets, workspace: Workspace, same_process: bool
 ) -> CandidateBatch:
     """Compute the margins of a batch, and keep the features of the examples that may enter S (see `drift`)."""
     view, (codes, sign, bound) = plan.view, targets
-    values = np.zeros_like(sign)
-    if view.members is not None:
-        rows = features.astype(np.dtype(np.float64)) if view.exact else features
-        values = margins(kernel, rows, view.support, view.alpha, None, workspace)
+    values, rows = np.zeros_like(sign), np.zeros((len(features), 0), features.dtype)
+    if view.members is not None and view.rows == "useful":
+        rows = workspace.loan((len(features), len(view.order)), features.dtype)
+        fill_uniformly(kernel, features, view.support, rows, workspace)
+        _add_margins(rows, 0, len(view.order), view.alpha, values)
+        rows = rows if same_process else rows[:, :0]
+    elif view.members is not None:
+        exact = features.astype(np.dtype(np.float64)) if view.exact else features
+        values = margins(kernel, exact, view.support, view.alpha, None, workspace)
     found = excess(view, codes, sign, values)
     kept, row_of = _likely_to_enter(view, bound, found)
+    if rows.shape[1]:
+        _compress(rows, kept)
     return CandidateBatch(
         sequence=plan.sequence,
         examples=plan.rows,
@@ -85,7 +96,7 @@ def _score_without_rows(
         margins=values,
         row_of=row_of,
         features=features.take(kept),
-        rows=np.zeros((len(kept), 0), features.dtype),
+        rows=rows[: len(kept)],
         scored=found[:, kept],
         evaluations=len(features) * len(view.order),
     )

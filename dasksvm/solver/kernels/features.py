@@ -61,11 +61,11 @@ class DenseFeatures:
         """Type of the values, and of the kernel values made from them."""
         return self.values.dtype
 
-    def take(self, rows: Ints, workspace: Workspace | None = None) -> Self:
-        """Copy some rows, into the workspace if one is given."""
+    def take(self, rows: Ints, workspace: Workspace | None = None, name: str = "features") -> Self:
+        """Copy some rows, into the array of the workspace with this name, if one is given."""
         if workspace is None:
             return type(self)(self.values.take(rows, axis=0), self.squares.take(rows))
-        values = workspace.array("features", (len(rows), self.width), self.dtype)
+        values = workspace.array(name, (len(rows), self.width), self.dtype)
         self.values.take(rows, axis=0, out=values, mode="clip")
         return type(self)(values, self.squares.take(rows))
 
@@ -126,7 +126,7 @@ class SparseFeatures:
         """Type of the values, and of the kernel values made from them."""
         return self.data.dtype
 
-    def take(self, rows: Ints, workspace: Workspace | None = None) -> Self:
+    def take(self, rows: Ints, workspace: Workspace | None = None, name: str = "features") -> Self:
         """Copy some rows."""
         starts, lengths = self.indptr[rows], np.diff(self.indptr)[rows]
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

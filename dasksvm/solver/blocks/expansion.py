@@ -1,0 +1,29 @@
+"""The expansion of the block engine: members without kernel rows in the working arrays, and the kernel values of rounds."""
+
+from typing import Self
+
+from dasksvm.solver.blocks.kernel_values import KernelValues
+from dasksvm.solver.decomposition.intake import RowlessExpansion
+from dasksvm.solver.kernels.kernel import Kernel
+
+
+class BlockExpansion(RowlessExpansion):
+    """The members of S, and the kernel values that are kept of them.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    problems : int
+    budget : int
+        Bytes of the kernel values that are kept.
+    """
+
+    def __init__(self, kernel: Kernel, problems: int, budget: int) -> None:
+        super().__init__(kernel, problems, 0)
+        self.kernel_values = KernelValues(kernel, budget)
+
+    def with_own_cache(self) -> Self:
+        """Return an expansion that shares the members and keeps kernel values of its own; its members must not be changed."""
+        other = super().with_own_cache()
+        other.kernel_values = KernelValues(self.kernel, self.kernel_values.budget)
+        return other

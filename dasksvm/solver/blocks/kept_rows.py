@@ -1,0 +1,197 @@
+"""Kernel rows of members that are kept in pages of `STRIP` values, within a budget of bytes.
+
+The columns of the rows are divided into strips. A page holds the values of a row in a strip, so that a row can be kept in part,
+and can grow without being moved. Rows are kept in the order in which they are first used; when the memory is used up, rows that
+have not been used for many rounds make room. (If the least recently used row made room at once, a row would seldom be kept until
+it is used again.)
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.kernels.uniform import STRIP
+from dasksvm.solver.jit import njit
+from dasksvm.solver.kernels.features import Flags, Floats, Ints
+from dasksvm.solver.memory import reserve
+
+Pages = NDArray[np.int32]
+
+# A row that has not been used for this many rounds makes room for others.
+IDLE_ROUNDS = 64
+
+
+class KeptRows:
+    """The pages that are kept.
+
+    Parameters
+    ----------
+    budget : int
+        Bytes of all pages.
+    dtype : dtype
+        Type of the kernel values.
+    """
+
+    def __init__(self, budget: int, dtype: np.dtype[Any]) -> None:
+        count = budget // (STRIP * dtype.itemsize)
+        self.pages: Floats = reserve((count, STRIP), dtype)
+        # Columns that a page has values of.
+        self.filled: NDArray[np.int16] = np.zeros(count, np.int16)
+        self.fresh = 0
+        self.free: list[int] = []
+        # The line of each place in the table, -1 if it has none. The table has the page of each strip, -1 if none is kept.
+        self.line: Ints = np.full(0, -1, np.int64)
+        self.table: Pages = np.full((0, 0), -1, np.int32)
+        self.place: Ints = np.full(0, -1, np.int64)
+        self.used: Ints = np.zeros(0, np.int64)
+        self.round = 0
+
+    def make_room(self, places: int, strips: int) -> None:
+        """Widen the table for numbers of places and strips."""
+        if places > len(self.line):
+            self.line = np.concatenate([self.line, np.full(places - len(self.line), -1, np.int64)])
+        if strips > self.table.shape[1]:
+            wide = np.full((len(self.table), strips + strips // 2), -1, np.int32)
+            wide[:, : self.table.shape[1]] = self.table
+            self.table = wide
+
+    def find(self, places: Ints, columns: int) -> Pages:
+        """Return the page of each strip of some rows, shape (strips, rows); -1 where a page lacks values or is not kept."""
+        strips = -(-columns // STRIP)
+        found = np.full((len(places), strips), -1, np.int32)
+        lines = self.line[places]
+        kept = lines >= 0
+        self.used[lines[kept]] = self.round
+        pages = self.table[lines[kept], :strips]
+        ends = np.minimum((np.arange(strips) + 1) * STRIP, columns) - np.arange(strips) * STRIP
+        found[kept] = np.where((pages >= 0) & (self.filled[pages] >= ends), pages, -1)
+        return np.ascontiguousarray(found.T)
+
+    def allocate(self, places: Ints, columns: int) -> Pages:
+        """Provide pages for all strips of some rows, as far as the budget allows.
+
+        Returns
+        -------
+        ndarray of int32, shape (strips, rows)
+            Pages to be filled; -1 where the values are kept already, or where there is no memory for them.
+        """
+        strips = -(-columns // STRIP)
+        missing = self.find(places, columns) < 0
+        wanted = np.flatnonzero(missing.any(axis=0))
+        given = np.full(missing.shape, -1, np.int32)
+        if not len(wanted):
+            return given
+        lines = self._lines_of(places[wanted])
+        pages = self.table[lines, :strips]  # a page that lacks values is filled again
+        empty = (pages < 0) & missing[:, wanted].T
+        new = self._take_pages(int(np.count_nonzero(empty)))
+        at = np.flatnonzero(empty.ravel())[: len(new)]
+        pages.ravel()[at] = new
+        self.table[lines, :strips] = pages
+        given[:, wanted] = np.where(missing[:, wanted], pages.T, -1)
+        ends = np.minimum((np.arange(strips) + 1) * STRIP, columns) - np.arange(strips) * STRIP
+        to_fill = given >= 0
+        self.filled[given[to_fill]] = np.broadcast_to(ends[:, None], given.shape)[to_fill]
+        return given
+
+    def _lines_of(self, places: Ints) -> Ints:
+        lacking = places[self.line[places] < 0]
+        lines = np.flatnonzero(self.place < 0)[: len(lacking)]
+        if len(lines) < len(lacking):
+            start, more = len(self.place), max(len(lacking), len(self.place) // 2)
+            self.table = np.concatenate([self.table, np.full((more, self.table.shape[1]), -1, np.int32)])
+            self.place = np.concatenate([self.place, np.full(more, -1, np.int64)])
+            self.used = np.concatenate([self.used, np.zeros(more, np.int64)])
+            lines = np.concatenate([lines, np.arange(start, start + more)])[: len(lacking)]
+        self.line[lacking], self.place[lines], self.used[lines] = lines, lacking, self.round
+        return self.line[places]
+
+    def _take_pages(self, count: int) -> Ints:
+        """Return up to `count` unused pages; rows that have been idle for long make room."""
+        if count > len(self.pages) - self.fresh + len(self.free):
+            idle = (self.place >= 0) & (self.used < self.round - IDLE_ROUNDS)
+            self.drop(self.place[idle])
+        reused = [self.free.pop() for _ in range(min(count, len(self.free)))]
+        start = self.fresh
+        self.fresh = min(start + count - len(reused), len(self.pages))
+        return np.concatenate([np.array(reused, np.int64), np.arange(start, self.fresh)])
+
+    def drop(self, places: Ints) -> None:
+        """Drop the rows of some places."""
+        lines = self.line[places]
+        lines = lines[lines >= 0]
+        pages = self.table[lines]
+        self.free.extend(pages[pages >= 0].tolist())
+        self.table[lines] = -1
+        self.line[self.place[lines]] = -1
+        self.place[lines] = -1
+
+    def rearrange(self, source: Ints, columns: int, halves: Any) -> None:
+        """Move the values to other columns; strips whose values are not all known are dropped.
+
+        Parameters
+        ----------
+        source : ndarray of int64
+            The old number of each column, -1 for a new column.
+        columns : int
+            Number of old columns.
+        halves : callable
+            See `Expansion.in_halves`.
+        """
+        lines = np.flatnonzero(self.place >= 0)
+        moved = np.flatnonzero(source != np.arange(len(source)))
+        first = int(moved[0]) // STRIP if len(moved) else len(source) // STRIP
+        unused = np.full((len(lines), self.table.shape[1]), -1, np.int32)
+
+        def move(part: tuple[int, int]) -> None:
+            own = slice(*part)
+            _rearrange(self.pages, self.table, self.filled, lines[own], source, columns, first, unused[own])
+
+        halves(move, len(lines), 1)
+        self.free.extend(unused[unused >= 0].tolist())
+
+
+@njit()
+def _rearrange(
+    pages: Floats, table: Pages, filled: NDArray[np.int16], lines: Ints, source: Ints, columns: int, first: int, unused: Pages
+) -> None:  # pragma: no cover
+    """Rewrite the pages of some rows from the strip `first` on; pages that are not needed any more go to `unused`."""
+    values = np.empty(columns, pages.dtype)
+    known = np.empty(columns, np.bool_)
+    strips = -(-len(source) // STRIP)
+    for row in range(len(lines)):
+        line = table[lines[row]]
+        known[:] = False
+        for strip in range(-(-columns // STRIP)):
+            page = line[strip]
+            if page >= 0:
+                start = strip * STRIP
+                for c in range(min(filled[page], columns - start)):
+                    values[start + c] = pages[page, c]
+                    known[start + c] = True
+        count = 0
+        for strip in range(first, len(line)):
+            if line[strip] >= 0:
+                unused[row, count] = line[strip]
+                count += 1
+                line[strip] = -1
+        for strip in range(first, strips):
+            start, stop = strip * STRIP, min((strip + 1) * STRIP, len(source))
+            complete = count > 0
+            for c in range(start, stop):
+                complete = complete and source[c] >= 0 and known[source[c]]
+            if not complete:
+                continue
+            count -= 1
+            page = unused[row, count]
+            unused[row, count] = -1
+            line[strip] = page
+            filled[page] = stop - start
+            for c in range(start, stop):
+                pages[page, c - start] = values[source[c]]
+
+
+def complete_rows(pages: Pages, strips: Ints) -> Flags:
+    """Return which rows are kept in all of some strips, for pages of shape (strips, rows)."""
+    return np.asarray((pages[np.unique(strips)] >= 0).all(axis=0))

@@ -1,0 +1,332 @@
+"""The kernel values between members that rounds need: squares among working sets, and weighted sums of rows.
+
+If values are cheap, as those of narrow rows are, they are computed whenever they are needed. If they are dear, they are computed
+in tiles in which each value has the same bits wherever it stands, and kept as far as the budget allows. The budget changes no bit
+of the results.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasksvm.solver.blocks.keeping import can_keep
+from dasksvm.solver.blocks.kept_rows import KeptRows, Pages, complete_rows
+from dasksvm.solver.blocks.pieces import sums
+from dasksvm.solver.jit import SUMS, njit
+from dasksvm.solver.kernels.features import Features, Flags, Floats, Ints, Values
+from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.uniform import STRIP, TILE_ROWS, fill_uniformly, shape_of_tiles
+from dasksvm.solver.state.expansion import SQUARE_PART, Expansion
+
+NONE: Ints = np.zeros(0, np.int64)
+# The columns are rearranged when more than this share of them is unused.
+UNUSED_SHARE = 0.125
+
+
+class KnownRows(NamedTuple):
+    """Kernel values of some new members that were computed when these were scored.
+
+    Attributes
+    ----------
+    places : ndarray of int64, shape (m,)
+        Of the new members.
+    columns, arrivals : ndarray of int64, shape (U,)
+        Places and arrival numbers of the members that they were scored against.
+    values : ndarray of shape (m, U)
+    """
+
+    places: Ints
+    columns: Ints
+    arrivals: Ints
+    values: Floats
+
+
+class KernelValues:
+    """Computes kernel values between members, and keeps those for which this pays.
+
+    The columns of kept rows are the members in play. Those that are not in play any more remain until they are many.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    budget : int
+        Bytes of the values that are kept.
+    """
+
+    def __init__(self, kernel: Kernel, budget: int) -> None:
+        self.kernel, self.budget = kernel, budget
+        self.dear = False
+        self.kept: KeptRows | None = None
+        # The places of the columns, and the arrival numbers of their members.
+        self.columns = self.arrivals = self._row_arrivals = NONE
+        self._known: list[KnownRows] = []
+
+    def add_known(self, known: KnownRows) -> None:
+        """Use these kernel values in the next round."""
+        self._known.append(known)
+
+    def begin_round(self, s: Expansion, in_play: Flags) -> None:
+        """Bring the columns up to date with the members in play, for `in_play` of shape (V,)."""
+        wanted, members = np.flatnonzero(in_play), s.members()
+        self.dear = can_keep(self.kernel, members)
+        if not self.dear:
+            self.kept, self.columns = None, wanted
+            return
+        if self.kept is None:
+            self.kept = KeptRows(self.budget, members.dtype)
+            self.columns = self.arrivals = self._row_arrivals = NONE
+        kept = self.kept
+        kept.round += 1
+        kept.make_room(s.places, 0)
+        kept.drop(np.flatnonzero(self._row_arrivals != s.arrival[: len(self._row_arrivals)]))
+        self._row_arrivals = s.arrivals()
+        self._arrange_columns(s, in_play, wanted)
+        self.arrivals = s.arrival[self.columns]
+        kept.make_room(s.places, -(-len(self.columns) // STRIP))
+
+    def _arrange_columns(self, s: Expansion, in_play: Flags, wanted: Ints) -> None:
+        """Append new columns, in the order of their slots; leave out the unused ones if they are many."""
+        valid = self._valid(s, in_play)
+        present = np.zeros(len(in_play), np.bool_)
+        present[self.columns[valid]] = True
+        new = wanted[~present[wanted]]
+        new = new[np.argsort(s.working.slot[new])]
+        if np.count_nonzero(~valid) > UNUSED_SHARE * len(valid):
+            assert self.kept is not None
+            source = np.concatenate([np.flatnonzero(valid), np.full(len(new), -1)])
+            self.kept.rearrange(source, len(self.columns), s.in_halves)
+            self.columns = self.columns[valid]
+        self.columns = np.concatenate([self.columns, new])
+
+    def _valid(self, s: Expansion, in_play: Flags) -> Flags:
+        """Return the columns that are used: that have the member that they had, and one in play."""
+        return np.asarray((self.arrivals == s.arrival[self.columns]) & in_play[self.columns])
+
+    # Keeping
+
+    def complete(self, s: Expansion, places: Ints) -> None:
+        """Compute and keep the rows of some members, as far as they are not kept and the budget allows."""
+        if self.kept is None:
+            return
+        for known in self._known:
+            self._keep_known(s, known)
+        self._known = []
+        given = self.kept.allocate(places, len(self.columns))
+        wanted = np.flatnonzero((given >= 0).any(axis=0))
+        if len(wanted):
+            self._compute_rows(s, places[wanted], given[:, wanted])
+
+    def _compute_rows(self, s: Expansion, places: Ints, given: Pages) -> None:
+        """Compute the pages `given`, of shape (strips, rows)."""
+        assert self.kept is not None
+        kept, members, order = self.kept, s.members(), s.order()
+        shape, slots = shape_of_tiles(self.kernel, members), order[self.columns]
+        own = members.take(order[places])
+
+        def fill(part: tuple[int, int]) -> None:
+            workspace = s.workspaces[min(part[0], 1)]
+            for strip in range(*part):
+                at = np.flatnonzero(given[strip] >= 0)
+                if len(at):
+                    columns = shape.columns(members, slots[strip * STRIP : (strip + 1) * STRIP], workspace)
+                for start in range(0, len(at), TILE_ROWS):
+                    some = at[start : start + TILE_ROWS]
+                    tile = shape.tile(self.kernel, shape.rows(own, some, workspace), columns, workspace)
+                    _store(tile, shape.border, given[strip, some], kept.pages)
+
+        s.in_halves(fill, len(given), 1)
+        s.evaluations += STRIP * int(np.count_nonzero(given >= 0))
+
+    def _keep_known(self, s: Expansion, known: KnownRows) -> None:
+        """Keep the rows of new members of which most values are known; the others are computed."""
+        assert self.kept is not None
+        kept, width, strips = self.kept, len(self.columns), -(-len(self.columns) // STRIP)
+        given = kept.allocate(known.places, width)
+        rows = np.flatnonzero((given >= 0).any(axis=0))
+        if not len(rows):
+            return
+        number = np.full(s.places, -1, np.int64)
+        number[self.columns] = np.arange(width)
+        at = np.where(known.arrivals == s.arrival[known.columns], number[known.columns], -1)
+        useful = np.flatnonzero((at >= 0) & (known.arrivals == self.arrivals[at]))
+        source = np.full(strips * STRIP, -1, np.int64)
+        source[at[useful]] = useful
+        lacking = np.flatnonzero(source[:width] < 0)
+        source[lacking] = len(known.columns) + np.arange(len(lacking))
+        members, order = s.members(), s.order()
+        values = np.empty((len(rows), len(lacking)), members.dtype)
+        own, among = members.take(order[known.places[rows]]), members.take(order[self.columns[lacking]])
+
+        def compute(part: tuple[int, int]) -> None:
+            columns = slice(part[0] * STRIP, min(part[1] * STRIP, len(lacking)))
+            workspace = s.workspaces[min(part[0], 1)]
+            fill_uniformly(
+                self.kernel, own, among.part(columns.start, columns.stop), values[:, columns], workspace
+            )
+
+        def keep(part: tuple[int, int]) -> None:
+            some = slice(*part)
+            _assemble(known.values[rows[some]], values[some], source, width, given[:, rows[some]], kept.pages)
+
+        if len(lacking):
+            s.in_halves(compute, -(-len(lacking) // STRIP), 1)
+        s.in_halves(keep, len(rows), 1)
+        s.evaluations += values.size
+
+    # Using
+
+    def square(self, s: Expansion, places: Ints, number: int = 0) -> Floats:
+        """Compute the kernel values among some members, shape (m, m); the next square with this number overwrites it."""
+        members, order = s.members(), s.order()
+        among = members.take(order[places])
+        values = s.workspace.array(f"square {number}", (len(places), len(places)), members.dtype)
+        if not self.dear:
+            s.in_halves(lambda part: self._fill_rows(among, *part, values), len(places), SQUARE_PART)
+            s.evaluations += values.size
+        else:
+            lacking = self._gather_square(s, places, values)
+            own, computed = among.take(lacking), np.empty((len(lacking), len(places)), members.dtype)
+
+            def fill(part: tuple[int, int]) -> None:
+                some, workspace = slice(*part), s.workspaces[min(part[0], 1)]
+                fill_uniformly(self.kernel, own.part(*part), among, computed[some], workspace)
+                values[lacking[some]] = computed[some]
+
+            if len(lacking):
+                s.in_halves(fill, len(lacking), SQUARE_PART)
+            s.evaluations += computed.size
+        np.fill_diagonal(values, s.working.diagonal[places])
+        return values
+
+    def _fill_rows(self, among: Features, first: int, last: int, values: Floats) -> None:
+        """Fill some rows of a square with cheap values."""
+        self.kernel.tile(among.part(first, last), among, out=values[first:last])
+
+    def _gather_square(self, s: Expansion, places: Ints, values: Floats) -> Ints:
+        """Fill the rows of a square whose values are kept; return the other rows."""
+        assert self.kept is not None
+        pages, number = self.kept.find(places, len(self.columns)), np.zeros(s.places, np.int64)
+        number[self.columns] = np.arange(len(self.columns))
+        at, source, kept = number[places], np.ascontiguousarray(pages.T), self.kept.pages
+        complete = complete_rows(pages, at // STRIP)
+        whole = np.flatnonzero(complete)
+
+        def gather(part: tuple[int, int]) -> None:
+            _gather(kept, source, at, whole[slice(*part)], values)
+
+        s.in_halves(gather, len(whole), SQUARE_PART)
+        return np.flatnonzero(~complete)
+
+    def move_gradients(self, s: Expansion, g: Values, in_play: Flags, changed: Ints, amounts: Values) -> None:
+        """Apply g ← g - Σ_s amount_s K_s to the members in play, for g of shape (P, V) and amounts of shape (P, U)."""
+        if not len(changed):
+            return
+        if self.kept is None:
+            self.move_others(s, g, self.columns, changed, amounts)
+            return
+        found = self._sums(s, changed, amounts, self.kept.find(changed, len(self.columns)))
+        valid = np.flatnonzero(self._valid(s, in_play))
+        g[:, self.columns[valid]] -= found[:, valid]
+
+    def move_others(self, s: Expansion, g: Values, places: Ints, changed: Ints, amounts: Values) -> None:
+        """Do the same for some members with kernel values that are computed here."""
+        if len(changed) and len(places):
+            members, order = s.members(), s.order()
+            g[:, places] -= sums(s, members, members.take(order[changed]), amounts, order[places], self.dear)
+
+    def _sums(self, s: Expansion, changed: Ints, amounts: Values, pages: Pages) -> Values:
+        """Compute Σ_s amount_s K_s at the columns, shape (P, columns), from the pages that are kept and from others."""
+        assert self.kept is not None
+        members, order, kept = s.members(), s.order(), self.kept.pages
+        shape, slots = shape_of_tiles(self.kernel, members), order[self.columns]
+        found = np.zeros((len(pages), len(amounts), STRIP))
+        own = members.take(order[changed]) if (pages < 0).any() else members.part(0, 0)
+
+        def fill(part: tuple[int, int]) -> None:
+            workspace = s.workspaces[min(part[0], 1)]
+            for strip in range(*part):
+                columns: Features | None = None
+                for start in range(0, len(changed), TILE_ROWS):
+                    of = pages[strip, start : start + TILE_ROWS]
+                    lacking, tile = start + np.flatnonzero(of < 0), kept[:0]
+                    if len(lacking):
+                        if columns is None:
+                            columns = shape.columns(members, slots[strip * STRIP : (strip + 1) * STRIP], workspace)
+                        tile = shape.tile(self.kernel, shape.rows(own, lacking, workspace), columns, workspace)
+                    _add_rows(kept, of, tile, shape.border, amounts[:, start : start + TILE_ROWS], found[strip])
+
+        s.in_halves(fill, len(pages), 1)
+        s.evaluations += STRIP * int(np.count_nonzero(pages < 0))
+        together = found.transpose(1, 0, 2).reshape(len(amounts), -1)
+        return together[:, : len(self.columns)]
+
+
+@njit()
+def _store(tile: Floats, border: int, to: NDArray[np.int32], pages: Floats) -> None:  # pragma: no cover
+    """Copy the rows of a tile to pages."""
+    for r in range(len(to)):
+        line, page = tile[r], pages[to[r]]
+        for c in range(STRIP):
+            page[c] = line[border + c]
+
+
+@njit()
+def _assemble(
+    known: Floats, computed: Floats, source: Ints, width: int, given: Pages, pages: Floats
+) -> None:  # pragma: no cover
+    """Fill the pages of some rows; `source` has the position of each column in `known`, or behind it in `computed`."""
+    first = known.shape[1]
+    for r in range(len(known)):
+        for strip in range(len(given)):
+            if given[strip, r] < 0:
+                continue
+            page, start = pages[given[strip, r]], strip * STRIP
+            for c in range(start, min(start + STRIP, width)):
+                at = source[c]
+                page[c - start] = known[r, at] if at < first else computed[r, at - first]
+
+
+@njit()
+def _gather(pages: Floats, of: Pages, at: Ints, rows: Ints, values: Floats) -> None:  # pragma: no cover
+    """Fill some rows of a square from pages; `at` has the columns, `of` the pages of each row and strip."""
+    for r in rows:
+        line, own = values[r], of[r]
+        for c in range(len(at)):
+            line[c] = pages[own[at[c] // STRIP], at[c] % STRIP]
+
+
+@njit(fastmath=SUMS)
+def _add_rows(
+    pages: Floats, of: NDArray[np.int32], tile: Floats, border: int, amounts: Values, found: Values
+) -> None:  # pragma: no cover
+    """Add amount · row for some rows, of each problem; the rows without a page follow each other in the tile."""
+    line = np.empty(len(of), np.int64)
+    computed = 0
+    for s in range(len(of)):
+        line[s] = computed
+        computed += of[s] < 0
+    used = np.empty(len(of), np.int64)
+    for p in range(len(amounts)):
+        total, count = found[p], 0
+        for s in range(len(of)):
+            if amounts[p, s] != 0.0:
+                used[count] = s
+                count += 1
+        for first in range(0, count - count % 4, 4):
+            a, b, c, d = used[first], used[first + 1], used[first + 2], used[first + 3]
+            row_a = pages[of[a]][0:STRIP] if of[a] >= 0 else tile[line[a]][border : border + STRIP]
+            row_b = pages[of[b]][0:STRIP] if of[b] >= 0 else tile[line[b]][border : border + STRIP]
+            row_c = pages[of[c]][0:STRIP] if of[c] >= 0 else tile[line[c]][border : border + STRIP]
+            row_d = pages[of[d]][0:STRIP] if of[d] >= 0 else tile[line[d]][border : border + STRIP]
+            w_a, w_b, w_c, w_d = amounts[p, a], amounts[p, b], amounts[p, c], amounts[p, d]
+            for v in range(STRIP):
+                total[v] += (w_a * np.float64(row_a[v]) + w_b * np.float64(row_b[v])) + (
+                    w_c * np.float64(row_c[v]) + w_d * np.float64(row_d[v])
+                )
+        for at in range(count - count % 4, count):
+            s = used[at]
+            row = pages[of[s]][0:STRIP] if of[s] >= 0 else tile[line[s]][border : border + STRIP]
+            weight = amounts[p, s]
+            for v in range(STRIP):
+                total[v] += weight * np.float64(row[v])
