@@ -117,8 +117,14 @@ def working(alpha, sign, g, bound=1.0):
 def test_the_levels_lie_around_the_mean_gradient_of_the_free_support_vectors():
     w, places = working([0.5, -0.5, 1.0, -1.0], [1, -1, 1, -1], [0.4, -0.2, 0.9, -0.6])
     upper, lower = admission_levels(w, places, 0)
-    assert upper[0] == pytest.approx(0.1 + SHARE * 0.6)
-    assert lower[0] == pytest.approx(0.1 - SHARE * 0.6)
+    half = 0.5  # of the support vectors are at their bound
+    assert upper[0] == pytest.approx(0.1 + SHARE * half * 0.6)
+    assert lower[0] == pytest.approx(0.1 - SHARE * half * 0.6)
+
+
+def test_with_free_support_vectors_only_the_levels_are_the_bias():
+    w, places = working([0.5, -0.5, 0.0], [1, -1, 1], [0.4, -0.2, -0.3])
+    assert [level[0] for level in admission_levels(w, places, 0)] == pytest.approx([0.1, 0.1])
 
 
 def test_while_s_is_small_the_levels_are_the_extremes():

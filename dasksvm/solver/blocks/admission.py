@@ -6,8 +6,9 @@ from dasksvm.solver.kernels.features import Flags, Values
 from dasksvm.solver.state.direction_search import entry_levels
 from dasksvm.solver.state.working_arrays import Working
 
-# How far on the right side of the bias an example may lie and still be admitted, as a share of δ, the uncertainty of the bias.
-SHARE = 0.15
+# How far on the right side of the bias an example may lie and still be admitted, as a share of δ, the uncertainty of the bias, if
+# all support vectors are at their bound.
+SHARE = 0.2
 
 
 def admission_levels(w: Working, places: int, small: int) -> tuple[Values, Values]:
@@ -15,8 +16,10 @@ def admission_levels(w: Working, places: int, small: int) -> tuple[Values, Value
 
     LASVM admits an example if it violates with an extreme member, that is if y (g - b) > -δ / 2 for the bias b half-way between
     the extremes. Between two batches δ is large, and nearly all examples would be admitted to leave S later. So the levels lie
-    nearer to the bias, for which the mean gradient of the free support vectors is the better estimate. While S has fewer than
-    `small` members, admitting too many costs little, and the rule is LASVM's.
+    nearer to the bias, for which the mean gradient of the free support vectors is the better estimate. How near depends on the
+    share of the support vectors that are at their bound: a free one holds the decision values around it in place, whereas with
+    noisy labels, where most are at their bound, an example that does not violate now often does so later. While S has fewer
+    than `small` members, admitting too many costs little, and the rule is LASVM's.
 
     Parameters
     ----------
@@ -36,7 +39,9 @@ def admission_levels(w: Working, places: int, small: int) -> tuple[Values, Value
             found[p] = entry_levels(top, bottom)
             continue
         free: Flags = w.up[p, :places] & w.down[p, :places]
-        middle = (top + bottom) / 2
+        support: Flags = w.alpha[p, :places] != 0.0
+        bounded = 1.0 - np.count_nonzero(free & support) / max(np.count_nonzero(support), 1)
+        middle, reach = (top + bottom) / 2, SHARE * bounded * (top - bottom)
         bias = min(max(float(w.g[p, :places][free].mean()), bottom), top) if free.any() else middle
-        found[p] = bias + SHARE * (top - bottom), bias - SHARE * (top - bottom)
+        found[p] = bias + reach, bias - reach
     return found[:, 0].copy(), found[:, 1].copy()

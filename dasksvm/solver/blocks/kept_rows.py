@@ -64,12 +64,11 @@ class KeptRows:
         kept = lines >= 0
         self.used[lines[kept]] = self.round
         pages = self.table[lines[kept], :strips]
-        ends = np.minimum((np.arange(strips) + 1) * STRIP, columns) - np.arange(strips) * STRIP
-        found[kept] = np.where((pages >= 0) & (self.filled[pages] >= ends), pages, -1)
+        found[kept] = np.where((pages >= 0) & (self.filled[pages] >= _ends(strips, columns)), pages, -1)
         return np.ascontiguousarray(found.T)
 
     def allocate(self, places: Ints, columns: int) -> Pages:
-        """Provide pages for all strips of some rows, as far as the budget allows.
+        """Provide pages for all strips of some rows, as far as the budget allows; `mark_filled` follows.
 
         Returns
         -------
@@ -90,10 +89,13 @@ class KeptRows:
         pages.ravel()[at] = new
         self.table[lines, :strips] = pages
         given[:, wanted] = np.where(missing[:, wanted], pages.T, -1)
-        ends = np.minimum((np.arange(strips) + 1) * STRIP, columns) - np.arange(strips) * STRIP
-        to_fill = given >= 0
-        self.filled[given[to_fill]] = np.broadcast_to(ends[:, None], given.shape)[to_fill]
+        self.filled[given[given >= 0]] = 0
         return given
+
+    def mark_filled(self, given: Pages, columns: int) -> None:
+        """Note that some pages, -1 or from `allocate`, have the values of all columns of their strips."""
+        to_fill = given >= 0
+        self.filled[given[to_fill]] = np.broadcast_to(_ends(len(given), columns)[:, None], given.shape)[to_fill]
 
     def _lines_of(self, places: Ints) -> Ints:
         lacking = places[self.line[places] < 0]
@@ -190,6 +192,11 @@ def _rearrange(
             filled[page] = stop - start
             for c in range(start, stop):
                 pages[page, c - start] = values[source[c]]
+
+
+def _ends(strips: int, columns: int) -> Ints:
+    """Return the number of columns in each strip."""
+    return np.minimum(columns - np.arange(strips) * STRIP, STRIP)
 
 
 def complete_rows(pages: Pages, strips: Ints) -> Flags:

@@ -115,7 +115,40 @@ class KernelValues:
         given = self.kept.allocate(places, len(self.columns))
         wanted = np.flatnonzero((given >= 0).any(axis=0))
         if len(wanted):
-            self._compute_rows(s, places[wanted], given[:, wanted])
+            places, given = places[wanted], given[:, wanted]
+            copied = self._copy_columns(s, places, given)
+            self._compute_rows(s, places, np.where(copied, -1, given))
+            self.kept.mark_filled(given, len(self.columns))
+
+    def _copy_columns(self, s: Expansion, places: Ints, given: Pages) -> Flags:
+        """Fill pages from the rows of the members that are their columns, as kernels are symmetric; return which.
+
+        The rows of new members have the values that the rows of older ones lack.
+        """
+        assert self.kept is not None
+        kept, number = self.kept, np.zeros(s.places, np.int64)
+        number[self.columns] = np.arange(len(self.columns))
+        strip_of, position = np.divmod(number[places], STRIP)
+        live = self.arrivals == s.arrival[self.columns]
+        copied = np.zeros(given.shape, np.bool_)
+
+        def copy(part: tuple[int, int]) -> None:
+            for strip in range(*part):
+                lacking = np.flatnonzero(given[strip] >= 0)
+                if not len(lacking):
+                    continue
+                at = slice(strip * STRIP, (strip + 1) * STRIP)
+                sources = kept.find(self.columns[at], len(self.columns))
+                known = ((sources >= 0) | ~live[at]).all(axis=1)
+                for other in np.unique(strip_of[lacking]):
+                    if known[other]:
+                        some = lacking[strip_of[lacking] == other]
+                        from_pages = np.where(live[at], sources[other], -1)
+                        _transpose(kept.pages, from_pages, position[some], given[strip, some])
+                        copied[strip, some] = True
+
+        s.in_halves(copy, len(given), 1)
+        return copied
 
     def _compute_rows(self, s: Expansion, places: Ints, given: Pages) -> None:
         """Compute the pages `given`, of shape (strips, rows)."""
@@ -172,51 +205,58 @@ class KernelValues:
         if len(lacking):
             s.in_halves(compute, -(-len(lacking) // STRIP), 1)
         s.in_halves(keep, len(rows), 1)
+        kept.mark_filled(given, width)
         s.evaluations += values.size
 
     # Using
 
-    def square(self, s: Expansion, places: Ints, number: int = 0) -> Floats:
-        """Compute the kernel values among some members, shape (m, m); the next square with this number overwrites it."""
-        members, order = s.members(), s.order()
-        among = members.take(order[places])
-        values = s.workspace.array(f"square {number}", (len(places), len(places)), members.dtype)
-        if not self.dear:
-            s.in_halves(lambda part: self._fill_rows(among, *part, values), len(places), SQUARE_PART)
-            s.evaluations += values.size
-        else:
-            lacking = self._gather_square(s, places, values)
-            own, computed = among.take(lacking), np.empty((len(lacking), len(places)), members.dtype)
+    def squares(self, s: Expansion, chosen: list[Ints]) -> list[Floats]:
+        """Compute the kernel values among the members of each of some sets, shape (m, m); the next call overwrites them."""
+        dtype = s.members().dtype
+        found = [
+            s.workspace.array(f"square {number}", (len(places), len(places)), dtype)
+            for number, places in enumerate(chosen)
+        ]
+        lacking = self._gather_squares(s, chosen, found) if self.dear else [np.arange(len(each)) for each in chosen]
+        for places, rows, values in zip(chosen, lacking, found, strict=True):
+            if len(rows):
+                self._compute_square(s, places, rows, values)
+            np.fill_diagonal(values, s.working.diagonal[places])
+        return found
 
-            def fill(part: tuple[int, int]) -> None:
-                some, workspace = slice(*part), s.workspaces[min(part[0], 1)]
-                fill_uniformly(self.kernel, own.part(*part), among, computed[some], workspace)
-                values[lacking[some]] = computed[some]
+    def _compute_square(self, s: Expansion, places: Ints, rows: Ints, values: Floats) -> None:
+        """Compute some rows of a square."""
+        among = s.members().take(s.order()[places])
 
-            if len(lacking):
-                s.in_halves(fill, len(lacking), SQUARE_PART)
-            s.evaluations += computed.size
-        np.fill_diagonal(values, s.working.diagonal[places])
-        return values
+        def fill(part: tuple[int, int]) -> None:
+            if self.dear:
+                some, workspace = rows[slice(*part)], s.workspaces[min(part[0], 1)]
+                computed = workspace.array("rows of a square", (len(some), len(places)), values.dtype)
+                fill_uniformly(self.kernel, among.take(some), among, computed, workspace)
+                values[some] = computed
+            else:
+                self.kernel.tile(among.part(*part), among, out=values[slice(*part)])
 
-    def _fill_rows(self, among: Features, first: int, last: int, values: Floats) -> None:
-        """Fill some rows of a square with cheap values."""
-        self.kernel.tile(among.part(first, last), among, out=values[first:last])
+        s.in_halves(fill, len(rows), SQUARE_PART)
+        s.evaluations += len(rows) * len(places)
 
-    def _gather_square(self, s: Expansion, places: Ints, values: Floats) -> Ints:
-        """Fill the rows of a square whose values are kept; return the other rows."""
+    def _gather_squares(self, s: Expansion, chosen: list[Ints], found: list[Floats]) -> list[Ints]:
+        """Fill the rows of squares whose values are kept; return the other rows of each."""
         assert self.kept is not None
-        pages, number = self.kept.find(places, len(self.columns)), np.zeros(s.places, np.int64)
+        kept, number = self.kept, np.zeros(s.places, np.int64)
         number[self.columns] = np.arange(len(self.columns))
-        at, source, kept = number[places], np.ascontiguousarray(pages.T), self.kept.pages
-        complete = complete_rows(pages, at // STRIP)
-        whole = np.flatnonzero(complete)
+        lacking = [np.zeros(0, np.int64)] * len(chosen)
 
         def gather(part: tuple[int, int]) -> None:
-            _gather(kept, source, at, whole[slice(*part)], values)
+            for which in range(*part):
+                strips, positions = np.divmod(number[chosen[which]], STRIP)
+                pages = kept.find(chosen[which], len(self.columns))
+                complete = complete_rows(pages, strips)
+                _gather(kept.pages, np.ascontiguousarray(pages.T), strips, positions, complete, found[which])
+                lacking[which] = np.flatnonzero(~complete)
 
-        s.in_halves(gather, len(whole), SQUARE_PART)
-        return np.flatnonzero(~complete)
+        s.in_halves(gather, len(chosen), 1)
+        return lacking
 
     def move_gradients(self, s: Expansion, g: Values, in_play: Flags, changed: Ints, amounts: Values) -> None:
         """Apply g ← g - Σ_s amount_s K_s to the members in play, for g of shape (P, V) and amounts of shape (P, U)."""
@@ -233,7 +273,7 @@ class KernelValues:
         """Do the same for some members with kernel values that are computed here."""
         if len(changed) and len(places):
             members, order = s.members(), s.order()
-            g[:, places] -= sums(s, members, members.take(order[changed]), amounts, order[places], self.dear)
+            g[:, places] -= sums(s, members, members.take(order[changed]), amounts, order[places], uniform=self.dear)
 
     def _sums(self, s: Expansion, changed: Ints, amounts: Values, pages: Pages) -> Values:
         """Compute Σ_s amount_s K_s at the columns, shape (P, columns), from the pages that are kept and from others."""
@@ -272,6 +312,19 @@ def _store(tile: Floats, border: int, to: NDArray[np.int32], pages: Floats) -> N
 
 
 @njit()
+def _transpose(pages: Floats, source: Pages, at: Ints, to: NDArray[np.int32]) -> None:  # pragma: no cover
+    """Fill the pages `to` with column `at` of the pages in `source`, and with 0 where the source is -1."""
+    for c in range(len(source)):
+        if source[c] < 0:
+            for r in range(len(to)):
+                pages[to[r], c] = 0
+        else:
+            line = pages[source[c]]
+            for r in range(len(to)):
+                pages[to[r], c] = line[at[r]]
+
+
+@njit()
 def _assemble(
     known: Floats, computed: Floats, source: Ints, width: int, given: Pages, pages: Floats
 ) -> None:  # pragma: no cover
@@ -288,12 +341,36 @@ def _assemble(
 
 
 @njit()
-def _gather(pages: Floats, of: Pages, at: Ints, rows: Ints, values: Floats) -> None:  # pragma: no cover
-    """Fill some rows of a square from pages; `at` has the columns, `of` the pages of each row and strip."""
-    for r in rows:
-        line, own = values[r], of[r]
-        for c in range(len(at)):
-            line[c] = pages[own[at[c] // STRIP], at[c] % STRIP]
+def _gather(
+    pages: Floats, of: Pages, strips: Ints, positions: Ints, complete: Flags, values: Floats
+) -> None:  # pragma: no cover
+    """Fill the complete rows of a square, and as it is symmetric their columns, from pages, shape (rows, strips).
+
+    The columns have the given strips and positions within them.
+    """
+    size, step = len(complete), 64
+    for top in range(0, size, step):
+        bottom = min(top + step, size)
+        for r in range(top, bottom):
+            if complete[r]:
+                line, own, strip, page = values[r], of[r], np.int64(-1), pages[0]
+                for c in range(top, size):
+                    if strips[c] != strip:
+                        strip = strips[c]
+                        page = pages[own[strip]]
+                    line[c] = page[positions[c]]
+        for left in range(bottom, size, step):
+            for c in range(left, min(left + step, size)):
+                line = values[c]
+                for r in range(top, bottom):
+                    if complete[r]:
+                        line[r] = values[r, c]
+    for r in range(size):
+        if complete[r]:
+            line, own = values[r], of[r]
+            for c in range(r):
+                if not complete[c]:
+                    line[c] = pages[own[strips[c]], positions[c]]
 
 
 @njit(fastmath=SUMS)

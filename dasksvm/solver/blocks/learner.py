@@ -152,7 +152,7 @@ class BlocksLearner(BiasedLearner):
         known = s.find_places(result.examples, self.seeds if self.all_new and self.epoch == 0 else None)
         selected = (result.row_of >= 0) & (result.bound > 0) & ~s.is_member(known) & (found > 0)
         if self.phase == "online":
-            self.drift.record(found[:, kept] - result.scored)
+            self.drift.record(np.where(result.bound[:, kept] > 0, found[:, kept] - result.scored, np.nan))
         self._limit(selected, found)
         violating = pair_violations(result.sign, gradient, *s.entry_limits(), needed) > self.settings.tau
         self.changed |= bool((selected & violating).any())
@@ -186,25 +186,26 @@ class BlocksLearner(BiasedLearner):
         moved = np.zeros((self.settings.problems, len(result.features)))
         if not len(result.features) or view.members is None:
             return moved
+        wanted = result.bound[:, result.row_of >= 0] > 0
         # Of the members that the candidates were scored against, some are not members any more.
         now, same = s.weights(), s.arrival[used] == numbers
         amounts = np.where(same, now[:, used], 0.0) - view.alpha
         changed = used_places(amounts)
         if len(changed) and result.rows.shape[1]:
-            moved += sums_of_known(result.rows[:, changed], amounts[:, changed])
+            moved += sums_of_known(s, result.rows, changed, amounts[:, changed], wanted)
         elif len(changed):
-            moved += self._sums(result.features, view.members.take(view.order[changed]), amounts[:, changed])
+            moved += self._sums(result.features, view.members.take(view.order[changed]), amounts[:, changed], wanted)
         others = now.copy()
         others[:, used[same]] = 0.0
         changed = used_places(others)
         if len(changed):
-            moved += self._sums(result.features, s.members().take(s.order()[changed]), others[:, changed])
+            moved += self._sums(result.features, s.members().take(s.order()[changed]), others[:, changed], wanted)
         return moved
 
-    def _sums(self, features: Features, support: Features, amounts: Values) -> Values:
+    def _sums(self, features: Features, support: Features, amounts: Values, wanted: Flags) -> Values:
         """Compute weighted sums of kernel values of candidates."""
-        uniform = can_keep(self.settings.kernel, support)
-        return sums(self.expansion, features, support, np.ascontiguousarray(amounts), uniform=uniform)
+        uniform = can_keep(self.settings.kernel, self.expansion.members())
+        return sums(self.expansion, features, support, amounts, wanted=wanted, uniform=uniform)
 
     def _limit(self, selected: Flags, found: Values) -> None:
         """Withdraw the candidates that violate least, where there are more than S may still take."""

@@ -1,22 +1,24 @@
 """Weighted sums of kernel values, in pieces of fixed shapes: the result does not depend on how many threads share the pieces."""
 
-from typing import Any
-
 import numpy as np
 
-from dasksvm.solver.jit import SUMS, njit
-from dasksvm.solver.kernels.features import Features, Ints, Values
-from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.engine.tiles import add_up, nonzeros_of
+from dasksvm.solver.kernels.features import Features, Flags, Floats, Ints, Values
 from dasksvm.solver.kernels.uniform import fill_uniformly
-from dasksvm.solver.memory import Workspace
 from dasksvm.solver.state.expansion import Expansion
 
-# Rows of a piece.
-PIECE_ROWS = 512
+# Rows of a piece, and of a piece of known values, which are few so that they stay in the cache.
+PIECE_ROWS, KNOWN_ROWS = 512, 32
 
 
 def sums(
-    s: Expansion, features: Features, support: Features, amounts: Values, order: Ints | None = None, uniform: bool = False
+    s: Expansion,
+    features: Features,
+    support: Features,
+    amounts: Values,
+    order: Ints | None = None,
+    wanted: Flags | None = None,
+    uniform: bool = False,
 ) -> Values:
     """Compute Σ_s amount_s K(x, x_s) of each row, shape (P, m), for amounts of shape (P, U).
 
@@ -27,12 +29,15 @@ def sums(
     amounts : ndarray of float64
     order : ndarray of int64, shape (m,), optional
         The rows are `features[order]`, which are gathered piece by piece; without it, all rows of `features`.
+    wanted : ndarray of bool, shape (P, m), optional
+        Which sums are needed; the others are 0.
     uniform : bool
         Whether each kernel value has the bits that it has in other tiles (see `kernels.uniform`).
     """
     count = len(features) if order is None else len(order)
-    found = np.empty((len(amounts), count))
-    columns, weights = _sparse_rows(amounts)
+    found = np.zeros((len(amounts), count))
+    chosen = np.ones(found.shape, np.bool_) if wanted is None else wanted
+    nonzeros = nonzeros_of(amounts)
 
     def fill(part: tuple[int, int]) -> None:
         workspace = s.workspaces[min(part[0], 1)]
@@ -44,47 +49,22 @@ def sums(
                 fill_uniformly(s.kernel, rows, support, values, workspace)
             else:
                 s.kernel.tile(rows, support, out=values)
-            _add_up(values, columns, weights, found[:, start:stop])
+            add_up(values, *nonzeros, chosen[:, start:stop], found[:, start:stop])
 
     s.in_halves(fill, -(-count // PIECE_ROWS), 1)
     s.evaluations += count * len(support)
     return found
 
 
-def sums_of_known(values: Any, amounts: Values) -> Values:
-    """Compute the same sums from kernel values, shape (m, U), that are known."""
-    found = np.empty((len(amounts), len(values)))
-    _add_up(values, *_sparse_rows(amounts), found)
+def sums_of_known(s: Expansion, values: Floats, at: Ints, amounts: Values, wanted: Flags) -> Values:
+    """Compute the same sums from kernel values that are known, in the columns `at` of `values`."""
+    found = np.zeros((len(amounts), len(values)))
+    nonzeros = nonzeros_of(amounts)
+
+    def add(part: tuple[int, int]) -> None:
+        for start in range(*part, KNOWN_ROWS):
+            rows = slice(start, min(start + KNOWN_ROWS, part[1]))
+            add_up(values[rows].take(at, axis=1), *nonzeros, wanted[:, rows], found[:, rows])
+
+    s.in_halves(add, len(values), KNOWN_ROWS)
     return found
-
-
-def _sparse_rows(amounts: Values) -> tuple[Ints, Values]:
-    """Return the positions and the values of the entries that are not 0 in each row, filled up with -1 and 0."""
-    present = amounts != 0.0
-    width = int(present.sum(axis=1).max(initial=0))
-    columns = np.full((len(amounts), width), -1, np.int64)
-    weights = np.zeros((len(amounts), width))
-    for p, row in enumerate(present):
-        at = np.flatnonzero(row)
-        columns[p, : len(at)], weights[p, : len(at)] = at, amounts[p, at]
-    return columns, weights
-
-
-@njit(fastmath=SUMS)
-def _add_up(values: Any, columns: Any, weights: Any, found: Any) -> None:  # pragma: no cover
-    """Write Σ weight · value over the listed columns of each row, for each problem."""
-    width = values.shape[1]
-    for p in range(len(columns)):
-        own, weight = columns[p], weights[p]
-        count = len(own)
-        while count > 0 and own[count - 1] < 0:
-            count -= 1
-        for r in range(len(values)):
-            row, total = values[r], 0.0
-            if count == width:
-                for a in range(width):
-                    total += weight[a] * np.float64(row[a])
-            else:
-                for a in range(count):
-                    total += weight[a] * np.float64(row[own[a]])
-            found[p, r] = total

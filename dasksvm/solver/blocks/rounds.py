@@ -235,7 +235,7 @@ class Rounds(Stateful):
     def _solve_problems(self, expansion: BlockExpansion, problems: Ints, places: Ints, after: Values) -> None:
         """Solve the problems of some working sets; the coefficients at `places` are written to `after`."""
         chosen = [np.flatnonzero(self.chosen[p]) for p in problems]
-        squares = [expansion.kernel_values.square(expansion, each, number) for number, each in enumerate(chosen)]
+        squares = expansion.kernel_values.squares(expansion, chosen)
         steps = np.zeros(len(problems), np.int64)
 
         def solve_some(part: tuple[int, int]) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.jit import njit
-from dasksvm.solver.kernels.features import Features, Floats, Ints, Values
+from dasksvm.solver.jit import SUMS, njit
+from dasksvm.solver.kernels.features import Features, Flags, Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel, column_blocks
 from dasksvm.solver.kernels.uniform import fill_uniformly
 from dasksvm.solver.memory import Workspace
@@ -78,7 +78,7 @@ def _score_for_margins(
     if view.members is not None and view.rows == "useful":
         rows = workspace.loan((len(features), len(view.order)), features.dtype)
         fill_uniformly(kernel, features, view.support, rows, workspace)
-        _add_margins(rows, 0, len(view.order), view.alpha, values)
+        add_up(rows, *nonzeros_of(view.alpha), bound > 0, values)
         rows = rows if same_process else rows[:, :0]
     elif view.members is not None:
         exact = features.astype(np.dtype(np.float64)) if view.exact else features
@@ -199,6 +199,34 @@ def margins(
         kernel.block(features, block, values, 0)
         _add_margins(values, 0, right - left, np.ascontiguousarray(alpha[:, left:right]), total)
     return total
+
+
+def nonzeros_of(amounts: Values) -> tuple[Ints, Ints, Values]:
+    """Return the numbers that are not 0: where those of each row begin, their columns, and their values."""
+    rows, columns = np.nonzero(amounts)
+    return np.searchsorted(rows, np.arange(len(amounts) + 1)), columns, amounts[rows, columns]
+
+
+@njit(fastmath=SUMS)
+def add_up(
+    values: Floats, starts: Ints, columns: Ints, weights: Values, wanted: Flags, found: Values
+) -> None:  # pragma: no cover
+    """Write Σ weight · value over some columns of each row, for each problem that wants it; see `nonzeros_of`."""
+    width = values.shape[1]
+    for p in range(len(found)):
+        own, weight = columns[starts[p] : starts[p + 1]], weights[starts[p] : starts[p + 1]]
+        count = len(own)
+        for r in range(len(values)):
+            if not wanted[p, r]:
+                continue
+            row, total = values[r], 0.0
+            if count == width:
+                for a in range(width):
+                    total += weight[a] * np.float64(row[a])
+            else:
+                for a in range(count):
+                    total += weight[a] * np.float64(row[own[a]])
+            found[p, r] = total
 
 
 @njit()

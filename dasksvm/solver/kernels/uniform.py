@@ -33,7 +33,7 @@ class TileShape(NamedTuple):
     border : int
         Number of unused columns on both sides.
     uniform : bool
-        Whether a value has the same bits wherever it stands in tiles of this shape.
+        Whether a value has the same bits wherever it stands in tiles of this shape, and K(x, x') those of K(x', x).
     """
 
     multiple: int
@@ -91,7 +91,7 @@ def _shape_of_products(width: int, dtype: np.dtype[Any]) -> TileShape:
 
 
 def is_uniform(shape: TileShape, width: int, dtype: np.dtype[Any]) -> bool:
-    """Test whether the product of the same two vectors has the same bits at all places of a tile.
+    """Test whether the product of the same two vectors has the same bits at all places of a tile, also if they are exchanged.
 
     The numbers have very different sizes, so that another order of the additions almost surely gives another sum.
     """
@@ -102,9 +102,11 @@ def is_uniform(shape: TileShape, width: int, dtype: np.dtype[Any]) -> bool:
                 (generator.standard_normal(width) * 2.0 ** generator.integers(-6, 7, width)).astype(dtype)
                 for _ in range(2)
             )
-            products = np.matmul(np.tile(left, (rows, 1)), np.tile(right, (shape.width, 1)).T)
-            used = products[:, shape.border : shape.border + STRIP]
-            if np.any(used != used[0, 0]):
+            used = []
+            for row, column in ((left, right), (right, left)):
+                products = np.matmul(np.tile(row, (rows, 1)), np.tile(column, (shape.width, 1)).T)
+                used.append(products[:, shape.border : shape.border + STRIP])
+            if any(np.any(each != used[0][0, 0]) for each in used):
                 return False
     return True
 
