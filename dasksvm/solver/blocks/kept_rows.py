@@ -19,7 +19,7 @@ from dasksvm.solver.memory import reserve
 Pages = NDArray[np.int32]
 
 # A row that has not been used for this many rounds makes room for others.
-IDLE_ROUNDS = 64
+IDLE_ROUNDS = 8
 
 
 class KeptRows:

@@ -86,17 +86,21 @@ class KernelValues:
         kept.make_room(s.places, -(-len(self.columns) // STRIP))
 
     def _arrange_columns(self, s: Expansion, in_play: Flags, wanted: Ints) -> None:
-        """Append new columns, in the order of their slots; leave out the unused ones if they are many."""
+        """Append new columns; leave out the unused ones if they are many.
+
+        Columns are sorted by class, as far as they are not there already, so that strips have members of few pairs of classes.
+        """
         valid = self._valid(s, in_play)
         present = np.zeros(len(in_play), np.bool_)
         present[self.columns[valid]] = True
         new = wanted[~present[wanted]]
-        new = new[np.argsort(s.working.slot[new])]
+        new = new[np.lexsort((s.working.slot[new], s.code[new]))]
         if np.count_nonzero(~valid) > UNUSED_SHARE * len(valid):
             assert self.kept is not None
-            source = np.concatenate([np.flatnonzero(valid), np.full(len(new), -1)])
-            self.kept.rearrange(source, len(self.columns), s.in_halves)
-            self.columns = self.columns[valid]
+            source = np.flatnonzero(valid)
+            source = source[np.argsort(s.code[self.columns[source]], kind="stable")]
+            self.kept.rearrange(np.concatenate([source, np.full(len(new), -1)]), len(self.columns), s.in_halves)
+            self.columns = self.columns[source]
         self.columns = np.concatenate([self.columns, new])
 
     def _valid(self, s: Expansion, in_play: Flags) -> Flags:
@@ -281,6 +285,7 @@ class KernelValues:
         members, order, kept = s.members(), s.order(), self.kept.pages
         shape, slots = shape_of_tiles(self.kernel, members), order[self.columns]
         found = np.zeros((len(pages), len(amounts), STRIP))
+        concerned = self._problems_of_strips(s, len(pages))
         own = members.take(order[changed]) if (pages < 0).any() else members.part(0, 0)
 
         def fill(part: tuple[int, int]) -> None:
@@ -294,12 +299,20 @@ class KernelValues:
                         if columns is None:
                             columns = shape.columns(members, slots[strip * STRIP : (strip + 1) * STRIP], workspace)
                         tile = shape.tile(self.kernel, shape.rows(own, lacking, workspace), columns, workspace)
-                    _add_rows(kept, of, tile, shape.border, amounts[:, start : start + TILE_ROWS], found[strip])
+                    weights = amounts[:, start : start + TILE_ROWS]
+                    _add_rows(kept, of, tile, shape.border, weights, concerned[strip], found[strip])
 
         s.in_halves(fill, len(pages), 1)
         s.evaluations += STRIP * int(np.count_nonzero(pages < 0))
         together = found.transpose(1, 0, 2).reshape(len(amounts), -1)
         return together[:, : len(self.columns)]
+
+    def _problems_of_strips(self, s: Expansion, strips: int) -> Flags:
+        """Return which problems have members among the columns of each strip, shape (strips, P)."""
+        member: Flags = s.working.member[:, self.columns]
+        padded = np.zeros((len(member), strips * STRIP), np.bool_)
+        padded[:, : len(self.columns)] = member
+        return np.ascontiguousarray(padded.reshape(len(member), strips, STRIP).any(axis=2).T)
 
 
 @njit()
@@ -375,9 +388,15 @@ def _gather(
 
 @njit(fastmath=SUMS)
 def _add_rows(
-    pages: Floats, of: NDArray[np.int32], tile: Floats, border: int, amounts: Values, found: Values
+    pages: Floats,
+    of: NDArray[np.int32],
+    tile: Floats,
+    border: int,
+    amounts: Values,
+    concerned: Flags,
+    found: Values,
 ) -> None:  # pragma: no cover
-    """Add amount · row for some rows, of each problem; the rows without a page follow each other in the tile."""
+    """Add amount · row for some rows, in each problem concerned; the rows without a page follow each other in the tile."""
     line = np.empty(len(of), np.int64)
     computed = 0
     for s in range(len(of)):
@@ -386,6 +405,8 @@ def _add_rows(
     used = np.empty(len(of), np.int64)
     for p in range(len(amounts)):
         total, count = found[p], 0
+        if not concerned[p]:
+            continue
         for s in range(len(of)):
             if amounts[p, s] != 0.0:
                 used[count] = s

@@ -33,7 +33,7 @@ class BlocksSettings(Settings):
     Attributes
     ----------
     batch : int
-        Largest number of examples between two rounds.
+        Largest number of examples of a problem between two rounds.
     working_set : int
         Largest number of members that a problem chooses in a round, not counting those just admitted.
     """
@@ -59,8 +59,8 @@ class BlocksLearner(BiasedLearner):
         super().__init__(settings)
         # Members that later passes have left out, and that are counted as seen with the next result.
         self.skipped = 0
-        # Examples since the last round, the members admitted since then, and the members chosen in it.
-        self.collected = 0
+        # Examples of each problem since the last round, the members admitted since then, and the members chosen in it.
+        self.collected: Ints = np.zeros(settings.problems, np.int64)
         self.admitted: Ints = NOBODY
         self.recent: Flags = np.zeros((settings.problems, 0), np.bool_)
         # The levels of admission since the last round; nan before the first one.
@@ -133,7 +133,7 @@ class BlocksLearner(BiasedLearner):
     def _begin_next_phase(self) -> None:
         if self.phase == "online":
             self.seen, self.skipped = self.seen + self.skipped, 0
-            if self.collected:
+            if self.collected.any():
                 self._make_round()
         super()._begin_next_phase()
 
@@ -161,8 +161,8 @@ class BlocksLearner(BiasedLearner):
         self.admitted = np.union1d(self.admitted, joined)
         if self.phase == "online":
             self.seen, self.skipped = self.seen + len(plan.rows) + self.skipped, 0
-            self.collected += len(plan.rows)
-        if self.collected >= self._batch() or self._full():
+            self.collected += np.count_nonzero(result.bound > 0, axis=1)
+        if self.collected.max() >= self._batch() or self._full():
             self._make_round()
             if self._full() and not self.stopped:
                 self.stop()
@@ -220,8 +220,8 @@ class BlocksLearner(BiasedLearner):
         return bool(self.expansion.working.counts[:, 0].max() >= self.settings.max_support)
 
     def _batch(self) -> int:
-        """Return the number of examples after which a round is made: fewer while S is small."""
-        members = int(np.count_nonzero(self.expansion.working.holders))
+        """Return the number of examples of a problem after which a round is made: fewer while S is small."""
+        members = int(self.expansion.working.counts[:, 0].max())
         return min(self.settings.batch, max(members // 2, LEAST_BATCH))
 
     def _make_round(self) -> None:
@@ -237,7 +237,7 @@ class BlocksLearner(BiasedLearner):
         self.steps += rounds.steps
         self._first_view = None
         self.recent = rounds.recent
-        self.collected, self.admitted = 0, NOBODY
+        self.collected[:], self.admitted = 0, NOBODY
         for part in rounds.parts():
             s.write(part.problem, part.alpha, part.g)
         self._set_levels()
