@@ -54,7 +54,7 @@ class View(Message):
         The multi-class machine that `alpha` belongs to, with one row per class; None for two-class problems.
     band : bool
         Whether the problem has no bias, and an example enters if 1 - y f lies between `bottom` and `top`.
-    rows : {"needed", "useful", "unused"}
+    kernel_rows : {"needed", "useful", "unused"}
         Whether the result has kernel rows of the candidates, and not only their features. If they are useful, they save the
         learner some work, and the result has them if it need not be sent.
     exact : bool
@@ -73,7 +73,7 @@ class View(Message):
     tau: float
     machine: Machine | None = None
     band: bool = False
-    rows: Rows = "needed"
+    kernel_rows: Rows = "needed"
     exact: bool = False
 
     @cached_property

@@ -34,10 +34,10 @@ class KeptRows:
     """
 
     def __init__(self, budget: int, dtype: np.dtype[Any]) -> None:
-        count = budget // (STRIP * dtype.itemsize)
-        self.pages: Floats = reserve((count, STRIP), dtype)
+        self.capacity = budget // (STRIP * dtype.itemsize)
+        self.pages: Floats = reserve((max(self.capacity, 1), STRIP), dtype)
         # Columns that a page has values of.
-        self.filled: NDArray[np.int16] = np.zeros(count, np.int16)
+        self.filled: NDArray[np.int16] = np.zeros(len(self.pages), np.int16)
         self.fresh = 0
         self.free: list[int] = []
         # The line of each place in the table, -1 if it has none. The table has the page of each strip, -1 if none is kept.
@@ -111,12 +111,12 @@ class KeptRows:
 
     def _take_pages(self, count: int) -> Ints:
         """Return up to `count` unused pages; rows that have been idle for long make room."""
-        if count > len(self.pages) - self.fresh + len(self.free):
+        if count > self.capacity - self.fresh + len(self.free):
             idle = (self.place >= 0) & (self.used < self.round - IDLE_ROUNDS)
             self.drop(self.place[idle])
         reused = [self.free.pop() for _ in range(min(count, len(self.free)))]
         start = self.fresh
-        self.fresh = min(start + count - len(reused), len(self.pages))
+        self.fresh = min(start + count - len(reused), self.capacity)
         return np.concatenate([np.array(reused, np.int64), np.arange(start, self.fresh)])
 
     def drop(self, places: Ints) -> None:

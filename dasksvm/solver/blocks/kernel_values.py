@@ -29,14 +29,15 @@ class KnownRows(NamedTuple):
 
     Attributes
     ----------
-    places : ndarray of int64, shape (m,)
-        Of the new members.
+    places, lines : ndarray of int64, shape (m,)
+        Of the new members, and the rows of `values` that are theirs.
     columns, arrivals : ndarray of int64, shape (U,)
         Places and arrival numbers of the members that they were scored against.
-    values : ndarray of shape (m, U)
+    values : ndarray of shape (K, U)
     """
 
     places: Ints
+    lines: Ints
     columns: Ints
     arrivals: Ints
     values: Floats
@@ -60,14 +61,15 @@ class KernelValues:
         self.kept: KeptRows | None = None
         # The places of the columns, and the arrival numbers of their members.
         self.columns = self.arrivals = self._row_arrivals = NONE
-        self._known: list[KnownRows] = []
-
-    def add_known(self, known: KnownRows) -> None:
-        """Use these kernel values in the next round."""
-        self._known.append(known)
 
     def begin_round(self, s: Expansion, in_play: Flags) -> None:
-        """Bring the columns up to date with the members in play, for `in_play` of shape (V,)."""
+        """Begin a round with the members in play, for `in_play` of shape (V,)."""
+        self._update(s, in_play)
+        if self.kept is not None:
+            self.kept.round += 1
+
+    def _update(self, s: Expansion, in_play: Flags) -> None:
+        """Bring the columns up to date with the members in play."""
         wanted, members = np.flatnonzero(in_play), s.members()
         self.dear = can_keep(self.kernel, members)
         if not self.dear:
@@ -77,7 +79,6 @@ class KernelValues:
             self.kept = KeptRows(self.budget, members.dtype)
             self.columns = self.arrivals = self._row_arrivals = NONE
         kept = self.kept
-        kept.round += 1
         kept.make_room(s.places, 0)
         kept.drop(np.flatnonzero(self._row_arrivals != s.arrival[: len(self._row_arrivals)]))
         self._row_arrivals = s.arrivals()
@@ -113,9 +114,6 @@ class KernelValues:
         """Compute and keep the rows of some members, as far as they are not kept and the budget allows."""
         if self.kept is None:
             return
-        for known in self._known:
-            self._keep_known(s, known)
-        self._known = []
         given = self.kept.allocate(places, len(self.columns))
         wanted = np.flatnonzero((given >= 0).any(axis=0))
         if len(wanted):
@@ -175,9 +173,11 @@ class KernelValues:
         s.in_halves(fill, len(given), 1)
         s.evaluations += STRIP * int(np.count_nonzero(given >= 0))
 
-    def _keep_known(self, s: Expansion, known: KnownRows) -> None:
+    def keep_known(self, s: Expansion, known: KnownRows) -> None:
         """Keep the rows of new members of which most values are known; the others are computed."""
-        assert self.kept is not None
+        self._update(s, s.working.member[:, : s.places].any(axis=0))
+        if self.kept is None:
+            return
         kept, width, strips = self.kept, len(self.columns), -(-len(self.columns) // STRIP)
         given = kept.allocate(known.places, width)
         rows = np.flatnonzero((given >= 0).any(axis=0))
@@ -204,7 +204,8 @@ class KernelValues:
 
         def keep(part: tuple[int, int]) -> None:
             some = slice(*part)
-            _assemble(known.values[rows[some]], values[some], source, width, given[:, rows[some]], kept.pages)
+            lines = known.lines[rows[some]]
+            _assemble(known.values, lines, values[some], source, width, given[:, rows[some]], kept.pages)
 
         if len(lacking):
             s.in_halves(compute, -(-len(lacking) // STRIP), 1)
@@ -339,18 +340,18 @@ def _transpose(pages: Floats, source: Pages, at: Ints, to: NDArray[np.int32]) ->
 
 @njit()
 def _assemble(
-    known: Floats, computed: Floats, source: Ints, width: int, given: Pages, pages: Floats
+    known: Floats, lines: Ints, computed: Floats, source: Ints, width: int, given: Pages, pages: Floats
 ) -> None:  # pragma: no cover
     """Fill the pages of some rows; `source` has the position of each column in `known`, or behind it in `computed`."""
     first = known.shape[1]
-    for r in range(len(known)):
+    for r in range(len(lines)):
         for strip in range(len(given)):
             if given[strip, r] < 0:
                 continue
             page, start = pages[given[strip, r]], strip * STRIP
             for c in range(start, min(start + STRIP, width)):
                 at = source[c]
-                page[c - start] = known[r, at] if at < first else computed[r, at - first]
+                page[c - start] = known[lines[r], at] if at < first else computed[r, at - first]
 
 
 @njit()

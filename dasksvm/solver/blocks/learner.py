@@ -59,8 +59,8 @@ class BlocksLearner(BiasedLearner):
         super().__init__(settings)
         # Members that later passes have left out, and that are counted as seen with the next result.
         self.skipped = 0
-        # Examples of each problem since the last round, the members admitted since then, and the members chosen in it.
-        self.collected: Ints = np.zeros(settings.problems, np.int64)
+        # Examples since the last round in all and of each problem, the members admitted since then, and the members chosen in it.
+        self.collected: Ints = np.zeros(1 + settings.problems, np.int64)
         self.admitted: Ints = NOBODY
         self.recent: Flags = np.zeros((settings.problems, 0), np.bool_)
         # The levels of admission since the last round; nan before the first one.
@@ -119,7 +119,7 @@ class BlocksLearner(BiasedLearner):
             return view
         upper, lower = self._levels()
         rows: Rows = "useful" if view.members and can_keep(self.settings.kernel, view.members) else "unused"
-        return replace(view, rows=rows, top=upper, bottom=lower, tau=0.0)
+        return replace(view, kernel_rows=rows, top=upper, bottom=lower, tau=0.0)
 
     def _levels(self) -> tuple[Values, Values]:
         """Return the levels of admission. Between two rounds they do not change, except in problems with few members."""
@@ -157,24 +157,26 @@ class BlocksLearner(BiasedLearner):
         violating = pair_violations(result.sign, gradient, *s.entry_limits(), needed) > self.settings.tau
         self.changed |= bool((selected & violating).any())
         joined = s.add_members(replace(result, margins=margins), np.zeros_like(margins), selected, known)
-        self._note_known_rows(result, arrivals, known)
+        self._keep_known_rows(result, arrivals, known)
         self.admitted = np.union1d(self.admitted, joined)
         if self.phase == "online":
             self.seen, self.skipped = self.seen + len(plan.rows) + self.skipped, 0
-            self.collected += np.count_nonzero(result.bound > 0, axis=1)
-        if self.collected.max() >= self._batch() or self._full():
+            self.collected[0] += len(plan.rows)
+            self.collected[1:] += np.count_nonzero(result.bound > 0, axis=1)
+        if self.collected[1:].max() >= self._batch() or self._full():
             self._make_round()
             if self._full() and not self.stopped:
                 self.stop()
 
-    def _note_known_rows(self, result: CandidateBatch, arrivals: Ints, known: Ints) -> None:
-        """Hand on the kernel values of new members that came with the result."""
+    def _keep_known_rows(self, result: CandidateBatch, arrivals: Ints, known: Ints) -> None:
+        """Keep the kernel values of new members that came with the result."""
         if not result.rows.shape[1]:
             return
         places = self.expansion.find_places(result.examples, None)
         new = np.flatnonzero((known < 0) & (places >= 0))
-        values = result.rows[result.row_of[new]]
-        self.expansion.kernel_values.add_known(KnownRows(places[new], *arrivals, values))
+        if len(new):
+            known_rows = KnownRows(places[new], result.row_of[new], *arrivals, result.rows)
+            self.expansion.kernel_values.keep_known(self.expansion, known_rows)
 
     def _note_excess(self, result: CandidateBatch, plan: ScorePlan) -> None:
         violation = np.where(result.bound > 0, excess(plan.view, result.codes, result.sign, result.margins), -np.inf)
@@ -221,8 +223,12 @@ class BlocksLearner(BiasedLearner):
 
     def _batch(self) -> int:
         """Return the number of examples of a problem after which a round is made: fewer while S is small."""
-        members = int(self.expansion.working.counts[:, 0].max())
-        return min(self.settings.batch, max(members // 2, LEAST_BATCH))
+        members, part = int(np.count_nonzero(self.expansion.working.holders)), self._part_of_examples()
+        return min(self.settings.batch, int(part * max(members // 2, LEAST_BATCH)))
+
+    def _part_of_examples(self) -> float:
+        """Return which part of the examples since the last round the problem with most of them has."""
+        return float(self.collected[1:].max() / self.collected[0]) if self.collected[0] else 1.0
 
     def _make_round(self) -> None:
         """Make the round that follows a batch, and evict the members that it leaves useless."""

@@ -174,7 +174,7 @@ class BlockLearner(BatchLearner):
             top=top,
             bottom=bottom,
             needed_classes=needed_classes,
-            rows="unused",
+            kernel_rows="unused",
             exact=bool(self.final_check),
         )
 

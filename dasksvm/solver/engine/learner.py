@@ -267,7 +267,7 @@ class Learner(Stateful, ABC):
         s, problems = self.expansion, self.settings.problems
         if self.phase == "checking":
             view = s.view(self.applied, self._finished_alpha(), np.full(problems, -np.inf), self.settings.tau)
-            return replace(view, rows="unused", exact=self._claims_convergence())
+            return replace(view, kernel_rows="unused", exact=self._claims_convergence())
         return s.view(self.applied, self._finished_alpha(), self._slack(), self.settings.tau)
 
     def _slack(self) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from dasksvm.solver.kernels.features import Ints
 from dasksvm.solver.messages import Choice, RowsPlan, ScorePlan, View
 from dasksvm.solver.state.capture import State, capture, part_of, read_features
 
-VIEW_FIELDS = ("version", "alpha", "top", "bottom", "needed_classes", "slack", "tau", "band", "tile", "exact")
+VIEW_FIELDS = ("version", "alpha", "top", "bottom", "needed_classes", "slack", "tau", "band", "kernel_rows", "exact")
 
 
 def state(learner: Learner) -> State:

@@ -43,7 +43,7 @@ def score(
     """
     view = plan.view
     codes, sign, bound = targets
-    if view.rows != "needed":
+    if view.kernel_rows != "needed":
         return _score_for_margins(plan, kernel, features, targets, workspace, same_process)
     rows = workspace.loan((len(features), len(view.order)), features.dtype)
     margins = np.zeros((len(view.alpha), len(features)))
@@ -75,7 +75,7 @@ def _score_for_margins(
     """Compute the margins of a batch, and keep the features of the examples that may enter S (see `drift`)."""
     view, (codes, sign, bound) = plan.view, targets
     values, rows = np.zeros_like(sign), np.zeros((len(features), 0), features.dtype)
-    if view.members is not None and view.rows == "useful":
+    if view.members is not None and view.kernel_rows == "useful":
         rows = workspace.loan((len(features), len(view.order)), features.dtype)
         fill_uniformly(kernel, features, view.support, rows, workspace)
         add_up(rows, *nonzeros_of(view.alpha), bound > 0, values)
