@@ -93,7 +93,7 @@ def mnist(folder: Path, rows: int | None) -> Task:
     """MNIST's ten digits, pixels / 255."""
     z = np.load(folder / "mnist.npz")
     train, test = ((z[f"X_{part}"] / np.float32(255)).astype(np.float32) for part in ("train", "test"))
-    return Task("mnist", train[:rows], z["y_train"].astype(np.int64)[:rows], test, z["y_test"].astype(np.int64), {})
+    return Task("mnist", train[:rows], z["y_train"].astype(np.int64)[:rows], test, z["y_test"].astype(np.int64), {"C": 10.0, "gamma": 0.02})
 
 
 def _raw(name: str) -> Callable[[Path, int | None], Task]:
@@ -168,3 +168,11 @@ def noisy(task: Task, share: float, seed: int) -> Task:
     """Flip the labels of some training examples."""
     wrong = np.random.default_rng([seed, 1]).random(len(task.y)) < share
     return Task(task.name, task.X, np.where(wrong, -task.y, task.y), task.X_test, task.y_test, task.parameters)
+
+
+def mislabelled(task: Task, share: float, seed: int) -> Task:
+    """Give some training examples the label of another class."""
+    rng, (classes, codes) = np.random.default_rng([seed, 2]), np.unique(task.y, return_inverse=True)
+    wrong = rng.random(len(codes)) < share
+    codes[wrong] = (codes[wrong] + rng.integers(1, len(classes), int(wrong.sum()))) % len(classes)
+    return Task(task.name, task.X, classes[codes], task.X_test, task.y_test, task.parameters)

@@ -356,9 +356,10 @@ def test_sparse_partial_fit_keeps_the_rows_of_every_block(density, rng):
     assert np.allclose(model.support_vectors_.toarray(), X[model.support_].toarray(), atol=1e-6)
 
 
-def test_batches_grow_where_few_examples_become_members(rng):
+@pytest.mark.parametrize("engine", ["single", "blocks"])
+def test_batches_grow_where_few_examples_become_members(rng, engine):
     X = rng.normal(size=(20_000, 5)) + 4 * np.where(np.arange(20_000) % 2, 1, -1)[:, None]
-    model = LaSVC(gamma=0.01, random_state=0).fit(X, np.arange(20_000) % 2)
+    model = LaSVC(gamma=0.01, engine=engine, random_state=0).fit(X, np.arange(20_000) % 2)
     assert len(model.support_) < 100
     assert len(model.history_) < 20_000 / 64 / 1.5
     assert model.score(X, np.arange(20_000) % 2) > 0.999

@@ -26,6 +26,7 @@ from dasksvm.data.ingest.readers.reader import FileFormat
 from dasksvm.data.scales import SCALES
 from dasksvm.data.statistics import FeatureStatistics, Scaling
 from dasksvm.estimators._fitting import DTYPES, EPOCHS, GAMMAS, SHAPES
+from dasksvm.estimators.lasvc import AUTO, ENGINES
 from dasksvm.estimators.active.learner import criteria_without_labels
 from dasksvm.estimators.gapsvc import VARIANTS
 from dasksvm.estimators.parameters import one_of
@@ -298,7 +299,10 @@ def test_every_registered_name_has_an_object(table):
         *((kind, "selection", CRITERIA) for kind in (LaSVC, GapSVC, TrackingSVC)),
         (ActiveLearner, "selection", criteria_without_labels()),
         (Dataset.create, "scale", SCALES),
-        *((kind, "epochs", EPOCHS) for kind in (LaSVC, MulticlassSVC)),
+        (LaSVC, "epochs", {AUTO, *EPOCHS}),
+        (LaSVC, "engine", {AUTO, *ENGINES}),
+        (LaSVC, "cache_size", {AUTO}),
+        (MulticlassSVC, "epochs", EPOCHS),
         *((kind, "decision_function_shape", SHAPES) for kind in (LaSVC, SMOSVC, GapSVC, TrackingSVC)),
         *((kind, "dtype", DTYPES) for kind in (LaSVC, SMOSVC, GapSVC, TrackingSVC, MulticlassSVC)),
         *((kind, "gamma", GAMMAS) for kind in (LaSVC, SMOSVC, GapSVC, TrackingSVC, MulticlassSVC)),

@@ -55,8 +55,14 @@ OPTIONS = {
     ),
     "epochs": click.option(
         "--epochs",
-        type=NumberOr(int, "converged"),
-        help="Passes over the data; 'converged' trains to the optimum.  [default: 1]",
+        type=NumberOr(int, "auto", "converged"),
+        help="Passes over the data; 'converged' trains to the optimum.  [default: auto, which is 1 in single steps and 1 or 2 "
+        "in blocks]",
+    ),
+    "engine": click.option(
+        "--engine",
+        type=click.Choice(["auto", "single", "blocks"]),
+        help="How LaSVC trains: in single steps or in blocks.  [default: auto, blocks for more than 5000 examples]",
     ),
     "selection": click.option(
         "--selection", type=click.Choice(list(CRITERIA)), help="How the next example is chosen.  [default: random]"
@@ -77,7 +83,10 @@ OPTIONS = {
         help="For more than two classes: each class against the rest (ovr) or pairs of classes (ovo).  [default: ovr]",
     ),
     "cache_size": click.option(
-        "-m", "--cache-size", type=float, help="Memory for kernel rows, in megabytes.  [default: 1000]"
+        "-m",
+        "--cache-size",
+        type=NumberOr(float, "auto"),
+        help="Memory for kernel values, in megabytes.  [default: 1000, or a third of the memory for LaSVC in blocks]",
     ),
     "dtype": click.option(
         "--dtype", type=click.Choice(["float32", "float64"]), help="Precision of kernel values.  [default: float32]"

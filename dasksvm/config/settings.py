@@ -6,7 +6,11 @@ They are read when a run starts. To set one in the environment: `DASK_DASKSVM__I
 import os
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
+
+# Where Linux tells the memory limit of a control group, in its versions 2 and 1.
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @cache
@@ -45,3 +49,14 @@ def threads() -> int:
     """Return the number of threads that compute tiles in this process: the setting, or the CPUs that it may use."""
     configured = get("threads")
     return int(configured) if configured else len(os.sched_getaffinity(0))
+
+
+def memory() -> int:
+    """Return how many bytes of memory this process may use: those of the machine, or fewer where a control group limits them."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in LIMITS:
+        try:
+            found = min(found, int(path.read_text()))
+        except (OSError, ValueError):  # there is no such file, or it says "max"
+            continue
+    return found

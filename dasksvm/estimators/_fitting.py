@@ -58,14 +58,17 @@ from dasksvm.training.local_executor import LocalExecutor
 from dasksvm.training.snapshots import Checkpoint, Snapshots
 from dasksvm.training.timings import Timings
 
-CONVERGED = 0
-# Values of `epochs` that are words.
+CONVERGED, CHOSEN = 0, -1
+# Values of `epochs` that are words. With CHOSEN, the estimator chooses the number together with the settings.
 EPOCHS = {"converged": CONVERGED}
 # Types of kernel values, by the value of `dtype`.
 DTYPES: dict[str, type[np.floating[Any]]] = {"float32": np.float32, "float64": np.float64}
 # Values of `decision_function_shape`: whether the problems are pairs of classes.
 SHAPES = {"ovr": False, "ovo": True}
 UNLIMITED = 1 << 62
+# Megabytes of kernel rows with `cache_size="auto"`, where results depend on them in their last bits and on clusters. Elsewhere it
+# is the memory of the machine divided by MEMORY_PART.
+CACHE_SIZE, MEMORY_PART = 1000, 3
 # With at least this share of non-zeros, dense tiles are cheaper than tiles of CSR members.
 DENSE_SHARE = 0.05
 # Members are made dense up to this number of features.
@@ -113,8 +116,8 @@ class LearnedClassifier(KernelClassifier):
     _initial_per_class = SEEDS
     client: Any
 
-    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
-        """Make the solver's settings from those that all solvers have, for rows with `width` features."""
+    def _settings(self, shared: SharedSettings, shape: tuple[int, int], coding: Coding) -> Settings:
+        """Make the solver's settings from those that all solvers have, for rows with a given number of features."""
         raise NotImplementedError
 
     def fit(self, X: RowsLike, y: ColumnLike | None = None, sample_weight: ColumnLike | None = None) -> Self:
@@ -286,8 +289,19 @@ class LearnedClassifier(KernelClassifier):
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(1 << 31))
 
-    def _settings_and_form(self, source: Source, epochs: int, coding: Coding) -> tuple[Settings, Form]:
-        """Return the settings of a run and the form of its features, which depend on the rows but not on the labels."""
+    def _settings_and_form(
+        self, source: Source, epochs: int, coding: Coding, labelled: int | None = None
+    ) -> tuple[Settings, Form]:
+        """Return the settings of a run and the form of its features, which depend on the rows but not on the labels.
+
+        Parameters
+        ----------
+        source : Source
+        epochs : int
+        coding : Coding
+        labelled : int, optional
+            Number of rows that have labels, if not all have.
+        """
         mean, spread, share = moments(source)
         if source.scaling is None:
             found = source.spread().warning(self._names, STORED if isinstance(source, DatasetSource) else GIVEN)
@@ -296,7 +310,8 @@ class LearnedClassifier(KernelClassifier):
         if self.gamma == "scale":
             spread = deviation(source, mean, spread, KERNELS.find(self.kernel).deviation_order)
         kernel = kernel_of(self, len(mean), spread)
-        settings = self._settings(self._shared_settings(kernel, epochs, coding.problems), len(mean), coding)
+        shape = (sum(source.chunks) if labelled is None else labelled, len(mean))
+        settings = self._settings(self._shared_settings(kernel, epochs, coding.problems), shape, coding)
         sparse = source.sparse and (share < DENSE_SHARE or len(mean) > DENSE_WIDTH)
         centre = mean if kernel.formula.shift_invariant and not sparse else None
         return settings, Form(np.dtype(look_up(DTYPES, "dtype", self.dtype)), source.scaling, centre, sparse)
@@ -314,7 +329,7 @@ class LearnedClassifier(KernelClassifier):
             epochs=epochs,
             max_examples=limit(getattr(self, "max_examples", None)),
             max_support=limit(getattr(self, "max_support", None)),
-            cache_bytes=int(self.cache_size * (1 << 20)),
+            cache_bytes=int((CACHE_SIZE if self.cache_size == "auto" else self.cache_size) * (1 << 20)),
             inflight_bytes=config.bytes_of("inflight-bytes"),
             lookahead=lookahead,
             filter=bool(config.get("filter")),
@@ -347,7 +362,8 @@ class LearnedClassifier(KernelClassifier):
         try:
             with self._cluster(examples.source) as cluster:
                 if cluster is None:
-                    executor = LocalExecutor(learner, examples, config.threads())
+                    memory = config.memory() // MEMORY_PART if self.cache_size == "auto" else None
+                    executor = LocalExecutor(learner, examples, config.threads(), memory)
                     timings = executor.run(
                         WatcherGroup(watchers), evaluation, None if checkpoint is None else Snapshots(checkpoint)
                     )

@@ -104,7 +104,7 @@ class OnlineClassifier(LearnedClassifier):
             source: Source = DatasetSource(check_features(self, X, reset=True))
         else:
             source = array_source(self, X, reset=True)
-        settings, form = self._settings_and_form(source, epochs, Coding.of(np.ones(2)))
+        settings, form = self._settings_and_form(source, epochs, Coding.of(np.ones(2)), labelled=0)
         name, seed = type(self).__name__, self._seed()
         if epochs == CONVERGED and not settings.converges:
             raise ValueError(f"retrain must be False: {name} has no optimum to train to.")

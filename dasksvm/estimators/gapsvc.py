@@ -222,7 +222,7 @@ class GapSVC(OnlineClassifier):
             )
         return super()._row_loss()
 
-    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
+    def _settings(self, shared: SharedSettings, shape: tuple[int, int], coding: Coding) -> Settings:
         variant = look_up(VARIANTS, "variant", self.variant)
         rules = GapRules(
             tau=float(self.tol),

@@ -8,7 +8,7 @@ import numpy as np
 
 from dasksvm.data.array_types import ClassWeights, ColumnLike, RandomState, RowsLike
 from dasksvm.data.coding import Coding
-from dasksvm.estimators._fitting import CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES, SharedSettings
+from dasksvm.estimators._fitting import CHOSEN, CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES, SharedSettings
 from dasksvm.estimators._online import OnlineClassifier
 from dasksvm.estimators.parameters import (
     NONE,
@@ -21,6 +21,7 @@ from dasksvm.estimators.parameters import (
     one_of,
     real,
     registered,
+    set_by_user,
 )
 from dasksvm.estimators.problem import read_problem
 from dasksvm.model.kernel_model import KernelModel
@@ -33,18 +34,23 @@ from dasksvm.solver.registry import look_up
 
 
 class Engine(NamedTuple):
-    """A value of `engine`: whether the solver works in blocks, and the parameters that have no effect with it."""
+    """A way to train: the passes that `epochs="auto"` stands for, and the parameters that have no effect."""
 
-    blocks: bool
+    passes: int
     unused: tuple[str, ...]
 
 
 ENGINES = {
-    "single": Engine(False, ()),
-    "blocks": Engine(True, ("selection", "candidates", "reprocess", "delta_max", "second_order")),
+    "single": Engine(1, ()),
+    "blocks": Engine(2, ("selection", "candidates", "reprocess", "delta_max", "second_order")),
 }
+# With more examples than this, `engine="auto"` stands for "blocks".
+MANY_EXAMPLES = 5000
 # Of the block engine: examples between two rounds, and members chosen in a round.
 BATCH, WORKING_SET = 2000, 1024
+# With `epochs="auto"`, the second pass is left out if a smaller share of the support vectors is at its bound.
+LEAST_BOUNDED = 0.05
+AUTO = "auto"
 RULES: dict[str, Rule] = {
     "C": real("(0.0, inf)", lambda v: v > 0),
     "kernel": registered(KERNELS),
@@ -52,19 +58,19 @@ RULES: dict[str, Rule] = {
     "degree": integer("[1, inf)", lambda v: v >= 1),
     "coef0": real("(-inf, inf)", lambda v: True),
     "tol": real("(0.0, inf)", lambda v: v > 0),
-    "epochs": either(one_of(*EPOCHS), integer("[1, inf)", lambda v: v >= 1)),
+    "epochs": either(one_of(AUTO, *EPOCHS), integer("[1, inf)", lambda v: v >= 1)),
     "selection": registered(CRITERIA),
     "candidates": integer("[1, inf)", lambda v: v >= 1),
     "reprocess": integer("[1, inf)", lambda v: v >= 1),
     "delta_max": either(NONE, real("(0.0, inf)", lambda v: v > 0)),
     "second_order": flag(),
     "finish": flag(),
-    "engine": one_of(*ENGINES),
+    "engine": one_of(AUTO, *ENGINES),
     "max_examples": either(NONE, integer("[1, inf)", lambda v: v >= 1)),
     "max_support": either(NONE, integer("[2, inf)", lambda v: v >= 2)),
     "decision_function_shape": one_of(*SHAPES),
     "max_time": either(NONE, real("(0.0, inf)", lambda v: v > 0)),
-    "cache_size": real("(0.0, inf)", lambda v: v > 0),
+    "cache_size": either(one_of(AUTO), real("(0.0, inf)", lambda v: v > 0)),
     "dtype": one_of(*DTYPES),
     "verbose": either(flag(), integer("[0, inf)", lambda v: v >= 0)),
 }
@@ -73,9 +79,9 @@ RULES: dict[str, Rule] = {
 class LaSVC(OnlineClassifier):
     """Support vector classifier trained online: LASVM (paper 1, section 3.2).
 
-    One pass over the data reaches the accuracy of the exact SVM on most problems; `epochs="converged"` reaches its optimum.
-    With more than two classes there is one problem for each class against the rest, or one for each pair of classes. They are
-    solved together and share the kernel rows, so that ten classes cost far less than ten runs.
+    One or two passes over the data reach the accuracy of the exact SVM on most problems; `epochs="converged"` reaches its
+    optimum. With more than two classes there is one problem for each class against the rest, or one for each pair of classes.
+    They are solved together and share the kernel values, so that ten classes cost far less than ten runs.
 
     Parameters
     ----------
@@ -91,8 +97,10 @@ class LaSVC(OnlineClassifier):
         Constant of poly and sigmoid.
     tol : float, default=1e-3
         τ: pairs of examples that violate the optimality conditions by less are ignored.
-    epochs : int or "converged", default=1
+    epochs : int, "auto" or "converged", default="auto"
         Passes over the data; with "converged", passes are made until no example of the whole set violates by more than `tol`.
+        "auto" is 1 with the engine "single". With "blocks" it is 2, or 1 if the labels are so clean that after the first pass
+        less than a twentieth of the support vectors is at the bound C.
     selection : {"random", "gradient", "active", "autoactive"}, default="random"
         How the next example is chosen (paper 1, section 4). "random" takes any example. The others take one of `candidates`
         random examples that have not been processed yet in the epoch: "gradient" the most misclassified one, "active" the one
@@ -110,12 +118,11 @@ class LaSVC(OnlineClassifier):
         Choose the second example of a pair by the largest gain instead of the largest gradient.
     finish : bool, default=True
         Finish at the end: repeat REPROCESS until no pair of support vectors violates.
-    engine : {"single", "blocks"}, default="single"
-        "single" is LASVM as in paper 1, which changes two coefficients in a step and keeps kernel rows. "blocks" changes many
-        coefficients at once and keeps no kernel rows: it needs less memory, and less time where there are many support vectors
-        and up to a few hundred features. On small data sets one pass is further from the optimum than with "single"; use
-        `epochs=2`. The parameters `selection`, `candidates`, `reprocess`, `delta_max`, `second_order` and `cache_size` are for
-        "single".
+    engine : {"auto", "single", "blocks"}, default="auto"
+        "single" is LASVM as in paper 1, which changes two coefficients in a step. "blocks" changes many at once: it takes less
+        time on large data sets and less memory, but on small ones a pass ends further from the optimum. "auto" is "blocks" with
+        more than 5000 examples if `selection`, `candidates`, `reprocess`, `delta_max` and `second_order`, which are for
+        "single", have their defaults; otherwise it is "single". `partial_fit` decides by its first block.
     max_examples, max_support : int, default=None
         Stop the online iterations after this many examples, or when the expansion of a problem has this many examples.
     max_time : float, default=None
@@ -125,8 +132,10 @@ class LaSVC(OnlineClassifier):
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
         With more than two classes, train each class against the rest ("ovr"), or all pairs of classes, which vote ("ovo").
         `SVC` always trains pairs; here this parameter decides what is trained.
-    cache_size : float, default=1000
-        Memory for kernel rows, in megabytes.
+    cache_size : float or "auto", default="auto"
+        Memory for kernel values, in megabytes. "auto" is 1000 with the engine "single" and on clusters, and otherwise a third of
+        the machine's memory, of which no more is used than there are values to keep. With "blocks" it has no influence on the
+        model.
     dtype : {"float32", "float64"}, default="float32"
         Precision of kernel values; coefficients and gradients are always float64.
     random_state : int, RandomState or None, default=None
@@ -183,20 +192,20 @@ class LaSVC(OnlineClassifier):
         coef0: float = 0.0,
         *,
         tol: float = 1e-3,
-        epochs: int | str = 1,
+        epochs: int | str = AUTO,
         selection: str = "random",
         candidates: int = 50,
         reprocess: int = 1,
         delta_max: float | None = None,
         second_order: bool = False,
         finish: bool = True,
-        engine: str = "single",
+        engine: str = AUTO,
         max_examples: int | None = None,
         max_support: int | None = None,
         max_time: float | None = None,
         class_weight: ClassWeights = None,
         decision_function_shape: str = "ovr",
-        cache_size: float = 1000,
+        cache_size: float | str = AUTO,
         dtype: str = "float32",
         random_state: RandomState = None,
         verbose: int = 0,
@@ -227,12 +236,33 @@ class LaSVC(OnlineClassifier):
         self.verbose = verbose
         self.client = client
 
-    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
+    def _passes(self) -> int:
+        return CHOSEN if self.epochs == AUTO else super()._passes()
+
+    def _engine(self, examples: int) -> str:
+        """Return the engine for a number of examples."""
+        if self.engine != AUTO:
+            return self.engine
+        few = examples <= MANY_EXAMPLES or set_by_user(self, ENGINES["blocks"].unused)
+        return "single" if few else "blocks"
+
+    def _settings(self, shared: SharedSettings, shape: tuple[int, int], coding: Coding) -> Settings:
         tau = self._tolerance / 2 if shared["epochs"] == CONVERGED else self._tolerance
-        blocks, unused = look_up(ENGINES, "engine", self.engine)
-        check_unused(self, unused, f"engine={self.engine!r}")
-        if blocks:
-            return BlocksSettings(tau=tau, finish=bool(self.finish), batch=BATCH, working_set=WORKING_SET, **shared)
+        name = self._engine(shape[0])
+        engine = look_up(ENGINES, "engine", name)
+        check_unused(self, engine.unused, f"engine={name!r}")
+        least_bounded = 0.0
+        if shared["epochs"] == CHOSEN:
+            shared, least_bounded = {**shared, "epochs": engine.passes}, LEAST_BOUNDED
+        if name == "blocks":
+            return BlocksSettings(
+                tau=tau,
+                finish=bool(self.finish),
+                batch=BATCH,
+                working_set=WORKING_SET,
+                least_bounded=least_bounded,
+                **shared,
+            )
         return LasvmSettings(
             tau=tau,
             reprocess=int(self.reprocess),

@@ -228,7 +228,7 @@ class MulticlassSVC(OnlineClassifier):
         boxes = problem.boxes(self.C, self.class_weight)
         return Coding(np.zeros((1, len(boxes))), boxes[None])
 
-    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
+    def _settings(self, shared: SharedSettings, shape: tuple[int, int], coding: Coding) -> Settings:
         larank, batch, unused = look_up(SOLVERS, "solver", self.solver)
         check_unused(self, unused, f"solver={self.solver!r}")
         if larank and self.machine != "cs":
@@ -240,7 +240,7 @@ class MulticlassSVC(OnlineClassifier):
             strategy=look_up(WORKING_SETS, "working_set", self.working_set),
             larank=larank,
             adaptive=look_up(SCHEDULES, "schedule", self.schedule),
-            work=online.FEATURE_WORK * (width + coding.signs.shape[1]) + online.VALUE_WORK,
+            work=online.FEATURE_WORK * (shape[1] + coding.signs.shape[1]) + online.VALUE_WORK,
         )
         return MachineSettings(
             tau=rules.tau,

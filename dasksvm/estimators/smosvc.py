@@ -226,7 +226,7 @@ class SMOSVC(LearnedClassifier):
             return f"stopped because the steps became shorter than tol={self.tol}; {violation}."
         return self._describe_violation(learner)
 
-    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
+    def _settings(self, shared: SharedSettings, shape: tuple[int, int], coding: Coding) -> Settings:
         if self.stop != "kkt" and self.working_set_size != PAIR:
             raise ValueError(
                 f"stop={self.stop!r} needs working_set_size=2: with larger blocks, training ends when no pair violates."

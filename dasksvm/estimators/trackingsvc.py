@@ -174,7 +174,7 @@ class TrackingSVC(OnlineClassifier):
         self.verbose = verbose
         self.client = client
 
-    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
+    def _settings(self, shared: SharedSettings, shape: tuple[int, int], coding: Coding) -> Settings:
         batch, support = look_up(SOLVERS, "solver", self.solver), look_up(GRADIENTS, "gradients", self.gradients)
         if batch:
             check_unused(self, ("process", "average", "gradients"), f"solver={self.solver!r}")

@@ -65,12 +65,15 @@ class LocalExecutor:
     source : Source
     threads : int
         Threads that compute tiles; the model does not depend on it.
+    memory : int, optional
+        See `Learner.use_memory`.
     """
 
-    def __init__(self, learner: Learner, source: Source, threads: int) -> None:
+    def __init__(self, learner: Learner, source: Source, threads: int, memory: int | None = None) -> None:
         self.learner = learner
         self.source = source
         self.threads = threads
+        self.memory = memory
         self.timings = Timings()
         self._workspaces = Workspaces()
         self._lock = threading.Lock()
@@ -102,6 +105,8 @@ class LocalExecutor:
         if snapshots is not None and evaluation is not None:
             memo = self._resume(snapshots, evaluation)
             evaluated, start = memo.evaluated, start - memo.seconds
+        if self.memory is not None:
+            self.learner.use_memory(self.memory)
         waiting: deque[Future[Result] | RowsPlan] = deque()
         with (
             one_thread(),

@@ -11,6 +11,13 @@ from dasksvm.solver.state.working_arrays import Working
 SHARE = 0.2
 
 
+def bounded_share(w: Working, places: int, problems: slice = slice(None)) -> float:
+    """Return the share of the support vectors of some problems that are at their bound; the labels are noisy if it is large."""
+    support: Flags = w.alpha[problems, :places] != 0.0
+    free: Flags = support & w.up[problems, :places] & w.down[problems, :places]
+    return 1.0 - np.count_nonzero(free) / max(np.count_nonzero(support), 1)
+
+
 def admission_levels(w: Working, places: int, small: int) -> tuple[Values, Values]:
     """Compute the levels of each problem: negative examples below `upper` and positive ones above `lower` are admitted.
 
@@ -39,9 +46,7 @@ def admission_levels(w: Working, places: int, small: int) -> tuple[Values, Value
             found[p] = entry_levels(top, bottom)
             continue
         free: Flags = w.up[p, :places] & w.down[p, :places]
-        support: Flags = w.alpha[p, :places] != 0.0
-        bounded = 1.0 - np.count_nonzero(free & support) / max(np.count_nonzero(support), 1)
-        middle, reach = (top + bottom) / 2, SHARE * bounded * (top - bottom)
+        middle, reach = (top + bottom) / 2, SHARE * bounded_share(w, places, slice(p, p + 1)) * (top - bottom)
         bias = min(max(float(w.g[p, :places][free].mean()), bottom), top) if free.any() else middle
         found[p] = bias + reach, bias - reach
     return found[:, 0].copy(), found[:, 1].copy()

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dasksvm.solver.blocks.admission import admission_levels
+from dasksvm.solver.blocks.admission import admission_levels, bounded_share
 from dasksvm.solver.blocks.expansion import BlockExpansion
 from dasksvm.solver.blocks.keeping import can_keep
 from dasksvm.solver.blocks.kernel_values import KnownRows
@@ -36,10 +36,13 @@ class BlocksSettings(Settings):
         Largest number of examples of a problem between two rounds.
     working_set : int
         Largest number of members that a problem chooses in a round, not counting those just admitted.
+    least_bounded : float
+        Passes after the first one are left out if a smaller share of the support vectors is at its bound.
     """
 
     batch: int
     working_set: int
+    least_bounded: float = 0.0
 
 
 class BlocksLearner(BiasedLearner):
@@ -71,11 +74,15 @@ class BlocksLearner(BiasedLearner):
     def _expansion(self) -> BlockExpansion:
         return BlockExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
 
+    def use_memory(self, budget: int) -> None:
+        """Set the bytes of kernel values that may be kept."""
+        self.expansion.kernel_values.budget = budget
+
     # Asking
 
     def _batch_size(self) -> int:
         """Return the size of the next piece of a batch."""
-        return int(np.clip(self.expansion.places // 4, LEAST_BATCH, TILE_ROWS))
+        return int(np.clip(max(self.expansion.places // 4, self.seen // 64), LEAST_BATCH, TILE_ROWS))
 
     def _next_rows(self) -> Ints:
         """Return the examples of the next piece, without those that are members already: their gradients are known."""
@@ -89,6 +96,10 @@ class BlocksLearner(BiasedLearner):
                 return rows[~inside]
             rows = super()._next_rows()
         return rows
+
+    def _another_pass(self) -> bool:
+        s = self.expansion
+        return super()._another_pass() and bounded_share(s.working, s.places) >= self.settings.least_bounded
 
     def _examples_left(self) -> int:
         return max(super()._examples_left() - self.skipped, 0)

@@ -179,6 +179,12 @@ class Learner(Stateful, ABC):
         """Set a `map` that runs in parallel; the results do not depend on it."""
         self.expansion.parallel_map = parallel_map
 
+    def use_memory(self, budget: int) -> None:
+        """Set the bytes of kernel values that may be kept, instead of `cache_bytes`.
+
+        Only solvers whose results do not depend on the budget use it; the others ignore it, as this does.
+        """
+
     # Requests
 
     def plans(self) -> list[Plan]:
@@ -222,7 +228,7 @@ class Learner(Stateful, ABC):
         if self.pools is None or self.phase != "online":
             rows, choice = self._next_rows(), None
         else:
-            if self.pools.free == 0 and not self.inflight and self.epoch + 1 < self.settings.epochs:
+            if self.pools.free == 0 and not self.inflight and self._another_pass():
                 self.epoch += 1
                 self.pools.begin(self.expansion.examples())
             rows, choice = self.pools.draw_candidates(0 if self.stopped else self._examples_left())
@@ -242,13 +248,17 @@ class Learner(Stateful, ABC):
         if self.phase not in ("online", "checking") or self.paused:
             return none
         left = self._examples_left() if self.phase == "online" else self._length()
-        if self.position >= self._length() and self.phase == "online" and self.epoch + 1 < self.settings.epochs:
+        if self.position >= self._length() and self.phase == "online" and self._another_pass():
             self.epoch, self.position = self.epoch + 1, 0
         stop = min(self.position + self._batch_size(), self._length(), self.position + left)
         start, self.position = self.position, stop
         if stop <= start:
             return none
         return self.order.rows(self.epoch, start, stop) if self.queue is None else self.queue[start:stop]
+
+    def _another_pass(self) -> bool:
+        """Return whether another pass follows the current one."""
+        return self.epoch + 1 < self.settings.epochs
 
     def _batch_size(self) -> int:
         """Return the number of examples of the next batch."""
