@@ -102,7 +102,7 @@ def main() -> None:
     "--workers", default="0,1,2", show_default=True, help="Numbers of compute workers; 0: train in this process."
 )
 @click.option("--repeats", default=3, show_default=True)
-@click.option("--cache-size", default=1000.0, show_default=True)
+@click.option("--cache-size", type=float, help="Memory for kernel values in MB.  [default: that of the estimator]")
 @click.option("--threads", is_flag=True, help="Run workers as threads of this process.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/cluster.jsonl"), show_default=True)
 def train_command(
@@ -112,7 +112,7 @@ def train_command(
     solver: str,
     workers: str,
     repeats: int,
-    cache_size: float,
+    cache_size: float | None,
     threads: bool,
     out: Path,
 ) -> None:
@@ -121,7 +121,8 @@ def train_command(
     zarr, parameters = stored(loaded, store)
     medians: dict[int, float] = {}
     for count in (int(text) for text in workers.split(",")):
-        estimator = SOLVERS[solver](**parameters, cache_size=cache_size, random_state=0)
+        cache = {} if cache_size is None else {"cache_size": cache_size}
+        estimator = SOLVERS[solver](**parameters, **cache, random_state=0)
         about = {
             "task": task,
             "solver": solver,

@@ -93,7 +93,14 @@ def mnist(folder: Path, rows: int | None) -> Task:
     """MNIST's ten digits, pixels / 255."""
     z = np.load(folder / "mnist.npz")
     train, test = ((z[f"X_{part}"] / np.float32(255)).astype(np.float32) for part in ("train", "test"))
-    return Task("mnist", train[:rows], z["y_train"].astype(np.int64)[:rows], test, z["y_test"].astype(np.int64), {"C": 10.0, "gamma": 0.02})
+    return Task(
+        "mnist",
+        train[:rows],
+        z["y_train"].astype(np.int64)[:rows],
+        test,
+        z["y_test"].astype(np.int64),
+        {"C": 10.0, "gamma": 0.02},
+    )
 
 
 def _raw(name: str) -> Callable[[Path, int | None], Task]:

@@ -98,7 +98,7 @@ def test_members_that_are_left_out_of_finishing_get_their_gradients_back(monkeyp
     exact = learner.expansion.exact_gradients(0, finisher.alpha[0])
     np.testing.assert_allclose(finisher.g[finisher.member], exact[finisher.member[0]], atol=1e-10)
     assert finisher.dual[0] == pytest.approx(0.5 * finisher.alpha[0] @ (finisher.sign[0] + exact), rel=1e-10)
-    whole = Rounds(learner.expansion, RoundRules(1e-6, 20, shrink=False))
+    whole = Rounds(learner.expansion, learner.expansion.kernel_values, RoundRules(1e-6, 20, shrink=False))
     while whole.choose(learner.expansion):
         whole.solve(learner.expansion)
     assert finisher.dual[0] == pytest.approx(whole.dual[0], rel=1e-9)

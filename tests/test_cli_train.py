@@ -119,7 +119,7 @@ def test_weights_of_classes_are_for_labels_as_they_are_written(tmp_path):
         ("--solver smosvc --epochs 2", "SMOSVC has no --epochs"),
         ("--solver trackingsvc -e 0.1", "TrackingSVC has no --tol"),
         ("--solver multiclasssvc --decision-function-shape ovo", "MulticlassSVC has no --decision-function-shape"),
-        ("--set variant=nc", "LaSVC has delta_max, engine, finish, reprocess, second_order."),
+        ("--set variant=nc", "LaSVC has delta_max, finish, reprocess, second_order."),
         ("--set C=1", "has its own option or is set by the command"),
         ("--set client=a", "has its own option or is set by the command"),
         ("--set finish", "NAME=VALUE"),

@@ -175,24 +175,27 @@ def test_the_budget_changes_no_bit(dtype, sparse):
     for budget in (0, 20 << 10, 300 << 10, 50 << 20):
         learner = learner_with(budget, rows, epochs=2)
         run(learner, rows)
-        values = learner.expansion.kernel_values
-        if not can_keep(learner.settings.kernel, learner.expansion.members()):
-            assert values.kept is None
-            pytest.skip("on this type of CPU no kernel values are kept")
         learner.expansion.check(1e-3)
         found.append(solution(learner))
         computed.append(learner.progress().evaluations)
-        kept.append(values.kept.fresh)
+        values = learner.expansion.kernel_values
+        kept.append(None if values.kept is None else values.kept.fresh)
     assert all(each == found[0] for each in found)
+    if not can_keep(learner.settings.kernel, learner.expansion.members()):
+        assert not any(kept), "where values vary from tile to tile, none may be kept"
+        return
     assert computed[0] > computed[1] > computed[2] > computed[3]
-    assert kept[0] == 0 < kept[1] <= 20 and kept[3] > kept[2]
+    assert kept[0] == 0 < kept[1] <= 20
+    assert kept[3] > kept[2]
 
 
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
 def test_the_budget_changes_no_bit_of_several_problems(shape):
     X, y = wide(classes=3)
     options = {"C": 3.0, "gamma": 0.05, "decision_function_shape": shape, "engine": "blocks", "random_state": 0}
-    models = [LaSVC(cache_size=size, epochs=epochs, **options).fit(X, y) for epochs in (1, 2) for size in (0.01, 1, 100)]
+    models = [
+        LaSVC(cache_size=size, epochs=epochs, **options).fit(X, y) for epochs in (1, 2) for size in (0.01, 1, 100)
+    ]
     assert len({digest(model) for model in models[:3]}) == 1
     assert len({digest(model) for model in models[3:]}) == 1
 
@@ -232,6 +235,16 @@ def test_the_model_is_the_same_on_any_number_of_workers():
     assert len(found) == 1
 
 
+def test_a_fitted_estimator_keeps_no_kernel_values():
+    X, y = wide()
+    model = LaSVC(C=3.0, gamma=0.05, engine="blocks", random_state=0).fit(X, y)
+    assert model._running[0].expansion.kernel_values.kept is None
+    once = digest(model.partial_fit(X[:300], y[:300]))
+    assert once == digest(
+        LaSVC(C=3.0, gamma=0.05, engine="blocks", random_state=0).fit(X, y).partial_fit(X[:300], y[:300])
+    )
+
+
 # What is kept
 
 
@@ -251,4 +264,5 @@ def test_sparse_rows_cost_what_their_values_cost():
     given = features(50, 1000, sparse=True)
     assert cost_of_value(kernel, given) == pytest.approx(REST + SPARSE * len(given.data) / 50)
     few = features(50, 20, sparse=True)
-    assert can_keep(kernel, given) and not can_keep(kernel, few)
+    assert can_keep(kernel, given)
+    assert not can_keep(kernel, few)

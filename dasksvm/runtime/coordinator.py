@@ -27,11 +27,13 @@ from dasksvm.runtime.protocol import (
     Options,
     Report,
     RunDescription,
+    SentSums,
     StartReport,
     TaskPlans,
     Turn,
     WorkerPlan,
 )
+from dasksvm.runtime.shared_sums import SharedSums
 from dasksvm.runtime.task_queue import TaskQueue
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.preview import Finished, copying, is_due
@@ -106,6 +108,9 @@ class Coordinator:
         self.learner, self.examples, self.every = learner, examples, every
         try:
             self._tasks = TaskQueue(self.address, self.options, self.timings, examples.source)
+            self._sums = SharedSums(
+                self.address, self.options, learner.settings.kernel, self._tasks.free_slots, self._tasks.placement
+            )
             # A lost driver cannot close the dispatch, which could then wait for tasks of lost workers.
             finalize(self, self._tasks.close).atexit = False
             self._publish_plans([*learner.pending(), *learner.plans()])
@@ -132,8 +137,8 @@ class Coordinator:
         cores = get_worker().state.nthreads
         with one_thread(), ThreadPoolExecutor(1, "dasksvm-helper") if cores > 1 else nullcontext() as helper:
             try:
-                if helper is not None:
-                    self.learner.share_work(partial(run_with_helper, helper))
+                here = map if helper is None else partial(run_with_helper, helper)
+                self.learner.share_work(here, self._sums)
                 self._map = map if helper is None else partial(map_with_helper, helper)
                 warning = self._write_snapshot(turn.memo)
                 self._stop_at(turn.stop)
@@ -340,6 +345,10 @@ class Coordinator:
             if len(members) > held.get(generation, 0) or generation not in held
         }
         return TaskPlans(found, missing)
+
+    async def sums_plan(self, number: int, held: dict[int, int]) -> SentSums | None:
+        """Return the sums with a number, with the members that the worker does not have yet; None if they are out of date."""
+        return None if self._closed else self._sums.sent(number, held)
 
     async def status(self) -> dict[str, Any]:
         """Return the state of the run."""

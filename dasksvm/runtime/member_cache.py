@@ -19,9 +19,9 @@ from distributed.utils import sync
 from dasksvm.config.workspaces import Workspaces
 from dasksvm.data.chunked import ChunkedRows
 from dasksvm.data.sources import Examples
-from dasksvm.runtime.protocol import CoordinatorAddress, RunDescription, TaskPlans, WorkerPlan
+from dasksvm.runtime.protocol import CoordinatorAddress, RunDescription, SentSums, TaskPlans, WorkerPlan
 from dasksvm.solver.kernels.features import Features, FeatureStore
-from dasksvm.solver.messages import ScorePlan, View
+from dasksvm.solver.messages import ScorePlan, SumsPlan, View
 
 PULL_TIMEOUT = 30.0
 # Seconds between checks whether a waiting task is still needed.
@@ -46,6 +46,8 @@ class MemberCache:
         self.description = description
         self.used = monotonic()
         self._stores: dict[int, FeatureStore] = {}
+        # The last sums, whose parts are several tasks.
+        self._sums: tuple[int, SumsPlan] | None = None
         self._lock = Lock()
         self.workspaces = Workspaces()
 
@@ -57,14 +59,35 @@ class MemberCache:
             if answer is None:
                 return None
             for generation, features in answer.features.items():
-                if generation in self._stores:
-                    self._stores[generation].append(features)
-                else:
-                    self._stores[generation] = FeatureStore(features)
+                self._add(generation, features)
             plans = [ScorePlan(plan.sequence, plan.rows, self._complete(plan), plan.choice) for plan in answer.plans]
-            for generation in sorted(self._stores)[:-GENERATIONS]:
-                del self._stores[generation]
+            self._drop_old_generations()
         return answer.plans, plans
+
+    def pull_sums(self, number: int) -> SumsPlan | None:
+        """Fetch the plan of sums, and the members that are missing here; None if it is out of date."""
+        with self._lock:
+            if self._sums is None or self._sums[0] != number:
+                held = {generation: len(store) for generation, store in self._stores.items()}
+                sent: SentSums | None = call_coordinator(self.coordinator, "sums_plan", number, held)
+                if sent is None:
+                    return None
+                if sent.features is not None:
+                    self._add(sent.plan.generation, sent.features)
+                members: Features = self._stores[sent.plan.generation].view().part(0, sent.slots)
+                self._sums = number, replace(sent.plan, members=members)
+                self._drop_old_generations()
+            return self._sums[1]
+
+    def _add(self, generation: int, features: Features) -> None:
+        if generation in self._stores:
+            self._stores[generation].append(features)
+        else:
+            self._stores[generation] = FeatureStore(features)
+
+    def _drop_old_generations(self) -> None:
+        for generation in sorted(self._stores)[:-GENERATIONS]:
+            del self._stores[generation]
 
     def _complete(self, plan: WorkerPlan) -> View:
         if not plan.slots:

@@ -7,7 +7,7 @@ from dasksvm.data.sources import Form, Labels, Source
 from dasksvm.solver.engine.preview import Finished
 from dasksvm.solver.kernels.features import Features, Ints
 from dasksvm.solver.kernels.kernel import Kernel
-from dasksvm.solver.messages import CandidateBatch, Choice, Progress, Targets, View
+from dasksvm.solver.messages import CandidateBatch, Choice, Progress, SumsPlan, Targets, View
 from dasksvm.training.snapshots import Memo
 from dasksvm.training.timings import Timings
 
@@ -88,6 +88,15 @@ class TaskPlans:
 
 
 @dataclass(frozen=True)
+class SentSums:
+    """What a worker pulls for a part of sums: the plan without features, and the features that the worker does not have."""
+
+    plan: SumsPlan
+    slots: int
+    features: Features | None
+
+
+@dataclass(frozen=True)
 class Scored:
     """The result of a task.
 
@@ -119,11 +128,14 @@ class Options:
         Least number of seconds after which the oldest batch is requested again.
     attempts : int
         How often a task may fail with an error that may be temporary before the run fails.
+    least_saved : float
+        Seconds that it must save to let the workers compute sums.
     """
 
     resources: bool
     late_after: float
     attempts: int
+    least_saved: float
 
 
 @dataclass(frozen=True)

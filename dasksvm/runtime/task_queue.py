@@ -114,7 +114,11 @@ class TaskQueue:
             self._refreshed = perf_counter()
         return self._workers
 
-    def _placement(self) -> dict[str, Any]:
+    def free_slots(self) -> int:
+        """Return how many tasks can run at the same time on compute workers; 0 if there are none."""
+        return sum(self._compute_workers(WORKERS_REFRESH).values())
+
+    def placement(self) -> dict[str, Any]:
         """Return the options that keep a task away from the coordinator's worker and from late workers, if there are others.
 
         With `allow_other_workers` Dask would ignore the resources and lose count of them.
@@ -143,7 +147,7 @@ class TaskQueue:
         key = f"dasksvm-score-{self.coordinator.run}-{task.sequences[0]}-{task.attempts}"
         blocks = {} if self._blocks is None else self._blocks.of(np.concatenate(task.rows))
         future = self._client.submit(
-            score_batches, self.coordinator, task.sequences, blocks, key=key, pure=False, retries=0, **self._placement()
+            score_batches, self.coordinator, task.sequences, blocks, key=key, pure=False, retries=0, **self.placement()
         )
         task.futures[key] = future
         self._futures.add(future)

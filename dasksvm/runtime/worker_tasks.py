@@ -3,11 +3,14 @@
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 from distributed import get_worker
+from numpy.typing import NDArray
 
 from dasksvm.config.blas import one_thread
 from dasksvm.runtime.member_cache import member_cache_of
 from dasksvm.runtime.protocol import CoordinatorAddress, Scored
+from dasksvm.solver.blocks.pieces import some_sums
 from dasksvm.solver.engine.choice import execute
 from dasksvm.solver.messages import CandidateBatch
 
@@ -43,3 +46,22 @@ def score_batches(coordinator: CoordinatorAddress, sequences: tuple[int, ...], b
         reading += read - before
         tiling += perf_counter() - read
     return Scored(get_worker().address, batches, pulling, reading, tiling)
+
+
+def compute_sums(coordinator: CoordinatorAddress, number: int, first: int, last: int) -> NDArray[np.float64] | None:
+    """Compute some pieces of sums that the coordinator waits for; None if it does not any more.
+
+    Parameters
+    ----------
+    coordinator : CoordinatorAddress
+    number : int
+        Number of the sums; the plan is pulled from the coordinator.
+    first, last : int
+        The range of pieces.
+    """
+    cache = member_cache_of(coordinator)
+    plan = cache.pull_sums(number)
+    if plan is None:
+        return None
+    with one_thread():
+        return some_sums(cache.description.kernel, plan, first, last, cache.workspaces.of_this_thread())

@@ -149,6 +149,33 @@ class RowsPlan(Message):
     order: Ints
 
 
+@dataclass(frozen=True)
+class SumsPlan(Message):
+    """A request for weighted sums of kernel values at some members, which the solver waits for.
+
+    Attributes
+    ----------
+    members : Features or None
+        The feature store, by slot; None if it is sent separately.
+    generation : int
+        Of the store.
+    order : ndarray of int64, shape (m,)
+        Slots of the members at which the sums are needed.
+    support : ndarray of int64, shape (U,)
+        Slots of the members that are summed over.
+    amounts : ndarray of float64, shape (P, U)
+    uniform : bool
+        Whether each kernel value has the bits that it has in other tiles (see `kernels.uniform`).
+    """
+
+    members: Features | None
+    generation: int
+    order: Ints
+    support: Ints
+    amounts: NDArray[np.float64]
+    uniform: bool
+
+
 class Targets(NamedTuple):
     """The labels and bounds of m examples in P problems.
 

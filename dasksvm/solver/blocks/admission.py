@@ -15,7 +15,7 @@ def bounded_share(w: Working, places: int, problems: slice = slice(None)) -> flo
     """Return the share of the support vectors of some problems that are at their bound; the labels are noisy if it is large."""
     support: Flags = w.alpha[problems, :places] != 0.0
     free: Flags = support & w.up[problems, :places] & w.down[problems, :places]
-    return 1.0 - np.count_nonzero(free) / max(np.count_nonzero(support), 1)
+    return 1.0 - int(np.count_nonzero(free)) / max(int(np.count_nonzero(support)), 1)
 
 
 def admission_levels(w: Working, places: int, small: int) -> tuple[Values, Values]:

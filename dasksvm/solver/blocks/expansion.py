@@ -27,3 +27,8 @@ class BlockExpansion(RowlessExpansion):
         other = super().with_own_cache()
         other.kernel_values = KernelValues(self.kernel, self.kernel_values.budget)
         return other
+
+    def release_rows(self) -> None:
+        """Drop all kernel values that are kept; they are computed again when they are used."""
+        super().release_rows()
+        self.kernel_values = KernelValues(self.kernel, self.kernel_values.budget)

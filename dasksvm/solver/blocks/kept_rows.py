@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.kernels.uniform import STRIP
 from dasksvm.solver.jit import njit
 from dasksvm.solver.kernels.features import Flags, Floats, Ints
+from dasksvm.solver.kernels.uniform import STRIP
 from dasksvm.solver.memory import reserve
 
 Pages = NDArray[np.int32]
@@ -156,7 +156,14 @@ class KeptRows:
 
 @njit()
 def _rearrange(
-    pages: Floats, table: Pages, filled: NDArray[np.int16], lines: Ints, source: Ints, columns: int, first: int, unused: Pages
+    pages: Floats,
+    table: Pages,
+    filled: NDArray[np.int16],
+    lines: Ints,
+    source: Ints,
+    columns: int,
+    first: int,
+    unused: Pages,
 ) -> None:  # pragma: no cover
     """Rewrite the pages of some rows from the strip `first` on; pages that are not needed any more go to `unused`."""
     values = np.empty(columns, pages.dtype)

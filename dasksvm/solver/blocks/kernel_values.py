@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from dasksvm.solver.blocks.keeping import can_keep
 from dasksvm.solver.blocks.kept_rows import KeptRows, Pages, complete_rows
-from dasksvm.solver.blocks.pieces import sums
+from dasksvm.solver.blocks.pieces import sums_at_members
 from dasksvm.solver.jit import SUMS, njit
 from dasksvm.solver.kernels.features import Features, Flags, Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.uniform import STRIP, TILE_ROWS, fill_uniformly, shape_of_tiles
+from dasksvm.solver.messages import SumsPlan
 from dasksvm.solver.state.expansion import SQUARE_PART, Expansion
 
 NONE: Ints = np.zeros(0, np.int64)
@@ -198,9 +199,7 @@ class KernelValues:
         def compute(part: tuple[int, int]) -> None:
             columns = slice(part[0] * STRIP, min(part[1] * STRIP, len(lacking)))
             workspace = s.workspaces[min(part[0], 1)]
-            fill_uniformly(
-                self.kernel, own, among.part(columns.start, columns.stop), values[:, columns], workspace
-            )
+            fill_uniformly(self.kernel, own, among.part(columns.start, columns.stop), values[:, columns], workspace)
 
         def keep(part: tuple[int, int]) -> None:
             some = slice(*part)
@@ -277,8 +276,9 @@ class KernelValues:
     def move_others(self, s: Expansion, g: Values, places: Ints, changed: Ints, amounts: Values) -> None:
         """Do the same for some members with kernel values that are computed here."""
         if len(changed) and len(places):
-            members, order = s.members(), s.order()
-            g[:, places] -= sums(s, members, members.take(order[changed]), amounts, order[places], uniform=self.dear)
+            order = s.order()
+            plan = SumsPlan(s.members(), s.generation, order[places], order[changed], amounts, self.dear)
+            g[:, places] -= sums_at_members(s, plan)
 
     def _sums(self, s: Expansion, changed: Ints, amounts: Values, pages: Pages) -> Values:
         """Compute Σ_s amount_s K_s at the columns, shape (P, columns), from the pages that are kept and from others."""

@@ -19,9 +19,12 @@ from dasksvm.solver.kernels.features import Features, Flags, Ints, Values
 from dasksvm.solver.kernels.uniform import TILE_ROWS
 from dasksvm.solver.lasvm.biased_learner import BiasedLearner
 from dasksvm.solver.messages import CandidateBatch, Plan, Rows, ScorePlan, View
-from dasksvm.solver.state.expansion import SEEDS
+from dasksvm.solver.state.expansion import SEEDS, Expansion
 from dasksvm.solver.state.working_arrays import evict_beyond, find_needed_classes
 
+# In finishing, the working set has at least this part of a problem's members, so that rounds do not become many, but at most
+# LARGEST_SET times its least size.
+SET_PART, LARGEST_SET = 16, 4
 # Violation at which finishing stops after the first passes of `epochs="converged"`, and the number of these passes.
 COARSE, COARSE_PASSES = 0.1, 2
 
@@ -35,7 +38,8 @@ class BlocksSettings(Settings):
     batch : int
         Largest number of examples of a problem between two rounds.
     working_set : int
-        Largest number of members that a problem chooses in a round, not counting those just admitted.
+        Largest number of members that a problem chooses in a round, not counting those just admitted; in finishing it may be
+        more.
     least_bounded : float
         Passes after the first one are left out if a smaller share of the support vectors is at its bound.
     """
@@ -186,7 +190,7 @@ class BlocksLearner(BiasedLearner):
         places = self.expansion.find_places(result.examples, None)
         new = np.flatnonzero((known < 0) & (places >= 0))
         if len(new):
-            known_rows = KnownRows(places[new], result.row_of[new], *arrivals, result.rows)
+            known_rows = KnownRows(places[new], result.row_of[new], arrivals[0], arrivals[1], result.rows)
             self.expansion.kernel_values.keep_known(self.expansion, known_rows)
 
     def _note_excess(self, result: CandidateBatch, plan: ScorePlan) -> None:
@@ -218,7 +222,7 @@ class BlocksLearner(BiasedLearner):
     def _sums(self, features: Features, support: Features, amounts: Values, wanted: Flags) -> Values:
         """Compute weighted sums of kernel values of candidates."""
         uniform = can_keep(self.settings.kernel, self.expansion.members())
-        return sums(self.expansion, features, support, amounts, wanted=wanted, uniform=uniform)
+        return sums(self.expansion, features, support, amounts, wanted, uniform)
 
     def _limit(self, selected: Flags, found: Values) -> None:
         """Withdraw the candidates that violate least, where there are more than S may still take."""
@@ -248,7 +252,7 @@ class BlocksLearner(BiasedLearner):
         recent = np.zeros((self.settings.problems, places), np.bool_)
         recent[:, : self.recent.shape[1]] = self.recent
         rules = RoundRules(self.settings.tau, self.settings.working_set, shrink=False)
-        rounds = Rounds(s, rules, recent)
+        rounds = Rounds(s, s.kernel_values, rules, recent)
         if rounds.choose(s, self.admitted):
             rounds.solve(s)
         self.steps += rounds.steps
@@ -270,9 +274,12 @@ class BlocksLearner(BiasedLearner):
 
     # Finishing
 
-    def finisher(self, expansion: BlockExpansion, problem: int, tau: float) -> Rounds:
+    def finisher(self, expansion: Expansion, problem: int, tau: float) -> Rounds:
         """Return the rounds that finish all problems of an expansion."""
-        return Rounds(expansion, RoundRules(tau, self.settings.working_set, shrink=True))
+        members, least = int(expansion.working.counts[:, 0].max()), self.settings.working_set
+        size = int(np.clip(members // SET_PART, least, LARGEST_SET * least))
+        assert isinstance(expansion, BlockExpansion)
+        return Rounds(expansion, expansion.kernel_values, RoundRules(tau, size, shrink=True))
 
     def _finishing_tau(self) -> float:
         """Return where finishing stops: early in the first passes of several, after which others follow in any case."""

@@ -4,22 +4,51 @@ import numpy as np
 
 from dasksvm.solver.engine.tiles import add_up, nonzeros_of
 from dasksvm.solver.kernels.features import Features, Flags, Floats, Ints, Values
+from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.uniform import fill_uniformly
+from dasksvm.solver.memory import Workspace
+from dasksvm.solver.messages import SumsPlan
 from dasksvm.solver.state.expansion import Expansion
 
 # Rows of a piece, and of a piece of known values, which are few so that they stay in the cache.
 PIECE_ROWS, KNOWN_ROWS = 512, 32
 
 
-def sums(
-    s: Expansion,
-    features: Features,
-    support: Features,
-    amounts: Values,
-    order: Ints | None = None,
-    wanted: Flags | None = None,
-    uniform: bool = False,
-) -> Values:
+def pieces_of(plan: SumsPlan) -> int:
+    """Return the number of pieces of the sums at members."""
+    return -(-len(plan.order) // PIECE_ROWS)
+
+
+def some_sums(kernel: Kernel, plan: SumsPlan, first: int, last: int, workspace: Workspace) -> Values:
+    """Compute the pieces from `first` to `last` of Σ_s amount_s K_s at members, shape (P, rows)."""
+    assert plan.members is not None
+    order, support = plan.order[first * PIECE_ROWS : last * PIECE_ROWS], plan.members.take(plan.support)
+    found, nonzeros = np.zeros((len(plan.amounts), len(order))), nonzeros_of(plan.amounts)
+    everywhere = np.ones((len(plan.amounts), PIECE_ROWS), np.bool_)
+    for start in range(0, len(order), PIECE_ROWS):
+        rows = plan.members.take(order[start : start + PIECE_ROWS], workspace)
+        part = slice(start, start + len(rows))
+        _fill_sums(kernel, rows, support, nonzeros, everywhere, plan.uniform, found[:, part], workspace)
+    return found
+
+
+def sums_at_members(s: Expansion, plan: SumsPlan) -> Values:
+    """Compute Σ_s amount_s K_s at members, shape (P, m), here or elsewhere: the pieces and their bits are the same."""
+    s.evaluations += len(plan.order) * len(plan.support)
+    found = None if s.sums_elsewhere is None else s.sums_elsewhere(plan)
+    if found is not None:
+        return found
+    result = np.empty((len(plan.amounts), len(plan.order)))
+
+    def fill(part: tuple[int, int]) -> None:
+        at = slice(part[0] * PIECE_ROWS, part[1] * PIECE_ROWS)
+        result[:, at] = some_sums(s.kernel, plan, *part, s.workspaces[min(part[0], 1)])
+
+    s.in_halves(fill, pieces_of(plan), 1)
+    return result
+
+
+def sums(s: Expansion, features: Features, support: Features, amounts: Values, wanted: Flags, uniform: bool) -> Values:
     """Compute Σ_s amount_s K(x, x_s) of each row, shape (P, m), for amounts of shape (P, U).
 
     Parameters
@@ -27,33 +56,43 @@ def sums(
     s : Expansion
     features, support : Features
     amounts : ndarray of float64
-    order : ndarray of int64, shape (m,), optional
-        The rows are `features[order]`, which are gathered piece by piece; without it, all rows of `features`.
-    wanted : ndarray of bool, shape (P, m), optional
+    wanted : ndarray of bool, shape (P, m)
         Which sums are needed; the others are 0.
     uniform : bool
         Whether each kernel value has the bits that it has in other tiles (see `kernels.uniform`).
     """
-    count = len(features) if order is None else len(order)
+    count, nonzeros = len(features), nonzeros_of(amounts)
     found = np.zeros((len(amounts), count))
-    chosen = np.ones(found.shape, np.bool_) if wanted is None else wanted
-    nonzeros = nonzeros_of(amounts)
 
     def fill(part: tuple[int, int]) -> None:
         workspace = s.workspaces[min(part[0], 1)]
         for piece in range(*part):
-            start, stop = piece * PIECE_ROWS, min((piece + 1) * PIECE_ROWS, count)
-            rows = features.part(start, stop) if order is None else features.take(order[start:stop], workspace)
-            values = workspace.array("values", (len(rows), len(support)), rows.dtype)
-            if uniform:
-                fill_uniformly(s.kernel, rows, support, values, workspace)
-            else:
-                s.kernel.tile(rows, support, out=values)
-            add_up(values, *nonzeros, chosen[:, start:stop], found[:, start:stop])
+            at = slice(piece * PIECE_ROWS, min((piece + 1) * PIECE_ROWS, count))
+            rows = features.part(at.start, at.stop)
+            _fill_sums(s.kernel, rows, support, nonzeros, wanted[:, at], uniform, found[:, at], workspace)
 
     s.in_halves(fill, -(-count // PIECE_ROWS), 1)
     s.evaluations += count * len(support)
     return found
+
+
+def _fill_sums(
+    kernel: Kernel,
+    rows: Features,
+    support: Features,
+    nonzeros: tuple[Ints, Ints, Values],
+    wanted: Flags,
+    uniform: bool,
+    found: Values,
+    workspace: Workspace,
+) -> None:
+    """Compute the sums of the rows of a piece."""
+    values = workspace.array("values", (len(rows), len(support)), rows.dtype)
+    if uniform:
+        fill_uniformly(kernel, rows, support, values, workspace)
+    else:
+        kernel.tile(rows, support, out=values)
+    add_up(values, *nonzeros, wanted, found)
 
 
 def sums_of_known(s: Expansion, values: Floats, at: Ints, amounts: Values, wanted: Flags) -> Values:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dasksvm.solver.blocks.expansion import BlockExpansion
+from dasksvm.solver.blocks.kernel_values import KernelValues
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
 from dasksvm.solver.lasvm.finishing import (
@@ -23,6 +23,7 @@ from dasksvm.solver.lasvm.finishing import (
     solve_block,
 )
 from dasksvm.solver.state.capture import Stateful
+from dasksvm.solver.state.expansion import Expansion
 
 NOBODY: Ints = np.zeros(0, np.int64)
 # Problems whose squares are in memory at the same time.
@@ -76,7 +77,9 @@ class Rounds(Stateful):
 
     Parameters
     ----------
-    expansion : BlockExpansion
+    expansion : Expansion
+    kernel_values : KernelValues
+        Of the expansion.
     rules : RoundRules
     recent : ndarray of bool, shape (P, V), optional
         Members that were chosen in the round before.
@@ -99,9 +102,11 @@ class Rounds(Stateful):
         "target",
     )
 
-    def __init__(self, expansion: BlockExpansion, rules: RoundRules, recent: Flags | None = None) -> None:
+    def __init__(
+        self, expansion: Expansion, kernel_values: KernelValues, rules: RoundRules, recent: Flags | None = None
+    ) -> None:
         w, places = expansion.working, expansion.places
-        self.rules = rules
+        self.rules, self.kernel_values = rules, kernel_values
         self.alpha: Values = w.alpha[:, :places].copy()
         self.g: Values = w.g[:, :places].copy()
         self.lower, self.upper = w.lower[:, :places], w.upper[:, :places]
@@ -149,12 +154,12 @@ class Rounds(Stateful):
         up, down = self._movable()
         return np.max(self.g, axis=1, where=up, initial=-np.inf), np.min(self.g, axis=1, where=down, initial=np.inf)
 
-    def choose(self, expansion: BlockExpansion, admitted: Ints = NOBODY) -> bool:
+    def choose(self, expansion: Expansion, admitted: Ints = NOBODY) -> bool:
         """Choose the working set of each problem; False if no pair violates.
 
         Parameters
         ----------
-        expansion : BlockExpansion
+        expansion : Expansion
         admitted : ndarray of int64
             Places of members that have just been admitted: they belong to the working sets.
         """
@@ -201,23 +206,22 @@ class Rounds(Stateful):
         self.recent[p, rising] = self.recent[p, falling] = self.recent[p, new] = True
         taken[rising] = taken[falling] = True
 
-    def order(self, expansion: BlockExpansion) -> Ints:
+    def order(self, expansion: Expansion) -> Ints:
         """Return the slots of the places."""
         return expansion.order()
 
-    def missing(self, expansion: BlockExpansion) -> Ints:
+    def missing(self, expansion: Expansion) -> Ints:
         """Return nothing: no kernel rows are kept."""
         return NOBODY
 
-    def put(self, expansion: BlockExpansion, rows: Floats) -> None:
+    def put(self, expansion: Expansion, rows: Floats) -> None:
         """Do nothing: no kernel rows are kept."""
 
-    def solve(self, expansion: BlockExpansion) -> None:
+    def solve(self, expansion: Expansion) -> None:
         """Solve the problems of the working sets, and move the gradients of the members in play."""
         places = np.flatnonzero(self.chosen.any(axis=0))
-        kernel_values = expansion.kernel_values
-        kernel_values.begin_round(expansion, self.in_play)
-        kernel_values.complete(expansion, places)
+        self.kernel_values.begin_round(expansion, self.in_play)
+        self.kernel_values.complete(expansion, places)
         after = self.alpha[:, places]
         busy = np.flatnonzero(self.chosen.any(axis=1))
         for start in range(0, len(busy), SQUARES):
@@ -227,15 +231,15 @@ class Rounds(Stateful):
         changed, amounts = places[moved], amounts[:, moved]
         before = self.g[:, changed]
         self.alpha[:, changed] = after[:, moved]
-        kernel_values.move_gradients(expansion, self.g, self.in_play, changed, amounts)
+        self.kernel_values.move_gradients(expansion, self.g, self.in_play, changed, amounts)
         gains = 0.5 * np.einsum("ps,ps->p", amounts, before + self.g[:, changed])
         self.gain = float(gains.sum())
         self.dual = self.dual + gains
 
-    def _solve_problems(self, expansion: BlockExpansion, problems: Ints, places: Ints, after: Values) -> None:
+    def _solve_problems(self, expansion: Expansion, problems: Ints, places: Ints, after: Values) -> None:
         """Solve the problems of some working sets; the coefficients at `places` are written to `after`."""
         chosen = [np.flatnonzero(self.chosen[p]) for p in problems]
-        squares = expansion.kernel_values.squares(expansion, chosen)
+        squares = self.kernel_values.squares(expansion, chosen)
         steps = np.zeros(len(problems), np.int64)
 
         def solve_some(part: tuple[int, int]) -> None:
@@ -263,13 +267,13 @@ class Rounds(Stateful):
         self.alpha_before.append(self.alpha.copy())
         self.in_play = stay
 
-    def _unshrink(self, expansion: BlockExpansion) -> None:
+    def _unshrink(self, expansion: Expansion) -> None:
         """Move the gradients of those left out, and look at all members from now on."""
         for number, before in enumerate(self.alpha_before):
             amounts = self.alpha - before
             moved = np.flatnonzero(amounts.any(axis=0))
             left_out = np.flatnonzero(self.shrink_round == number)
-            expansion.kernel_values.move_others(expansion, self.g, left_out, moved, amounts[:, moved])
+            self.kernel_values.move_others(expansion, self.g, left_out, moved, amounts[:, moved])
         self.alpha_before, self.unshrunk = [], True
         self.in_play = self.member.any(axis=0)
 

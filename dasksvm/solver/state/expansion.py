@@ -12,7 +12,7 @@ from dasksvm.solver.engine.tiles import margins, pair_violations
 from dasksvm.solver.kernels.features import Features, FeatureStore, Floats, Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.memory import Workspace
-from dasksvm.solver.messages import CandidateBatch, View
+from dasksvm.solver.messages import CandidateBatch, SumsPlan, View
 from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.direction_search import entry_levels, subtract_rows
@@ -50,6 +50,8 @@ SQUARE_PART = 64
 # Gradients that are updated from one tile of kernel values.
 MOVED_ROWS = 512
 RangeMap = Callable[[Callable[[tuple[int, int]], None], Iterable[tuple[int, int]]], Iterable[None]]
+# Computes sums on other processes; None if it is better to compute them here.
+SumsElsewhere = Callable[[SumsPlan], NDArray[np.float64] | None]
 
 
 class Expansion(Stateful):
@@ -80,6 +82,7 @@ class Expansion(Stateful):
 
     def __init__(self, kernel: Kernel, problems: int, cache_bytes: int) -> None:
         self.parallel_map: RangeMap = map
+        self.sums_elsewhere: SumsElsewhere | None = None
         self.kernel = kernel
         self.cache_bytes = cache_bytes
         self.working: Any = self._empty(problems)
@@ -344,7 +347,7 @@ class Expansion(Stateful):
     def with_own_cache(self) -> Self:
         """Return an expansion that shares the members but has a row cache of its own; its members must not be changed."""
         other = copy(self)
-        other.parallel_map = map
+        other.parallel_map, other.sums_elsewhere = map, None
         other.cache = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
         return other
 
