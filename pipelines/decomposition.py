@@ -94,8 +94,8 @@ class Studied(SMOSVC):
 
     searched = 2
 
-    def _settings(self, shared: SharedSettings, width: int, coding: Coding) -> Settings:
-        settings = super()._settings(shared, width, coding)
+    def _settings(self, shared: SharedSettings, shape: tuple[int, int], coding: Coding) -> Settings:
+        settings = super()._settings(shared, shape, coding)
         if not isinstance(settings, PairSettings):
             return settings
         return replace(settings, rules=settings.rules._replace(rows=self.searched))

@@ -104,6 +104,23 @@ def test_members_that_are_left_out_of_finishing_get_their_gradients_back(monkeyp
     assert finisher.dual[0] == pytest.approx(whole.dual[0], rel=1e-9)
 
 
+def test_a_round_at_the_end_of_a_pass_is_followed_by_another_pass():
+    """Here the second pass admits nobody, but its round ends what the first, coarse finishing left."""
+    values = """
+        85096729 -70968487 -60719719 -79782292 -58423823 -23792338 -13181505 205811447 -50640366 -28872437 45857773
+        -95307407 -36862715 1331848 77414595 -131601486 137146946 -35245737 16941642 84708830 66079292 105923189
+        17319782 -1961335 31647854 -99571539 121418737 -77538625 -126024388 205640878 -13644494 -117912487 185226972
+        -32971262 106207579 -82948872 -24878002 -168852935 -190893936 -97643459 -7803902 79798571 242622050
+        """
+    X = np.array([int(value) for value in values.split()])[:, None] / 1e8
+    y = np.array([1 if sign == "+" else -1 for sign in "+--+-+-+---++--+--+----+++--++----+-+-++--+"])
+    weights = np.full(43, 1 / 43)
+    weights[:2] = 0.1
+    options = {"engine": "blocks", "epochs": "converged", "dtype": "float64", "tol": 1e-6, "random_state": 0}
+    model = LaSVC(gamma=1.0, **options).fit(X, y, sample_weight=weights)
+    assert model.certificate(X, y, weights).violation[0] <= 1e-6
+
+
 def working(alpha, sign, g, bound=1.0):
     w = empty_working(1, 1)
     for a, s, gradient in zip(alpha, sign, g, strict=True):

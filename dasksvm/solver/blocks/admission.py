@@ -8,7 +8,7 @@ from dasksvm.solver.state.working_arrays import Working
 
 # How far on the right side of the bias an example may lie and still be admitted, as a share of δ, the uncertainty of the bias, if
 # all support vectors are at their bound.
-SHARE = 0.2
+SHARE = 0.25
 
 
 def bounded_share(w: Working, places: int, problems: slice = slice(None)) -> float:

@@ -255,6 +255,8 @@ class BlocksLearner(BiasedLearner):
         rounds = Rounds(s, s.kernel_values, rules, recent)
         if rounds.choose(s, self.admitted):
             rounds.solve(s)
+            # The decision values that this pass has computed are not those of the solution any more.
+            self.changed |= rounds.gained()
         self.steps += rounds.steps
         self._first_view = None
         self.recent = rounds.recent

@@ -154,6 +154,10 @@ class Rounds(Stateful):
         up, down = self._movable()
         return np.max(self.g, axis=1, where=up, initial=-np.inf), np.min(self.g, axis=1, where=down, initial=np.inf)
 
+    def gained(self) -> bool:
+        """Return whether the last round increased the duals by more than rounding."""
+        return self.gain > float((ROUNDING * np.abs(self.dual).sum()) ** 2)
+
     def choose(self, expansion: Expansion, admitted: Ints = NOBODY) -> bool:
         """Choose the working set of each problem; False if no pair violates.
 
@@ -167,10 +171,9 @@ class Rounds(Stateful):
             self._shrink()
         tau = self.rules.tau
         top, bottom = self.levels()
-        gained = self.gain > float((ROUNDING * np.abs(self.dual).sum()) ** 2)
         with np.errstate(invalid="ignore"):  # inf - inf
             violating = top - bottom > tau
-        ended = self.stall.record_round(gained, float(np.max(top - bottom))) or not violating.any()
+        ended = self.stall.record_round(self.gained(), float(np.max(top - bottom))) or not violating.any()
         if ended and self.alpha_before:
             self._unshrink(expansion)
             self.stall = StallDetector()
