@@ -121,6 +121,36 @@ def test_a_round_at_the_end_of_a_pass_is_followed_by_another_pass():
     assert model.certificate(X, y, weights).violation[0] <= 1e-6
 
 
+def test_passes_skip_what_cannot_have_become_a_violator(monkeypatch):
+    """Of the examples that a pass skips, hardly any would violate; the last pass looks at all."""
+    X, y = blobs(1500, shift=0.4)
+    rows = Rows(X, y, np.full(1500, 3.0))
+    learner = learner_for(rows, Kernel("rbf", 0.3), epochs=0)
+    shares, missed = [], 0
+    begin = BlocksLearner._next_pass
+
+    def watching(self, adopt):
+        nonlocal missed
+        begin(self, adopt)
+        shares.append(1.0)
+        if self.queue is not None:
+            s = self.expansion
+            alpha, members = s.weights()[0], s.example[: s.places]
+            outside = np.setdiff1d(np.arange(1500), members[s.working.member[0, : s.places]])
+            skipped = np.setdiff1d(outside, self.queue)
+            shares[-1] = 1 - len(skipped) / len(outside)
+            g = y[skipped] - kernel_matrix("rbf", X[skipped], X[members], 0.3, 0.0, 1) @ alpha
+            upper, lower = s.entry_limits()
+            missed += int(np.count_nonzero(np.where(y[skipped] > 0, g - lower[0], upper[0] - g) > 2 * TAU))
+
+    monkeypatch.setattr(BlocksLearner, "_next_pass", watching)
+    run(learner, rows)
+    assert learner.converged
+    assert min(shares) < 0.2
+    assert missed <= 3
+    assert shares[-1] == 1.0
+
+
 def working(alpha, sign, g, bound=1.0):
     w = empty_working(1, 1)
     for a, s, gradient in zip(alpha, sign, g, strict=True):

@@ -70,7 +70,7 @@ import dasksvm
 job = dasksvm.Job(sys.argv[2], sys.argv[1])
 seen = []
 assert job.attach([lambda progress, seconds: bool(seen.append(progress.seen))]).state == "done"
-assert 0 <= seen[0] < seen[-1] == 8_000
+assert 0 <= seen[0] < seen[-1] == 16_000
 job.fetch().save(sys.argv[3])
 """
 

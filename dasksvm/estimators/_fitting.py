@@ -269,6 +269,10 @@ class LearnedClassifier(KernelClassifier):
             return look_up(EPOCHS, "number of epochs", self.epochs)
         return int(self.epochs)
 
+    def _most_passes(self, examples: int) -> int:
+        """Return how many passes over a number of examples are planned; 1 if this is not known."""
+        return max(self._passes(), 1)
+
     def _coding(self, problem: Problem) -> Coding:
         return Coding.of(problem.boxes(self.C, self.class_weight), pairwise=self._pairwise)
 

@@ -166,7 +166,7 @@ class LaSVC(OnlineClassifier):
     dual_objective_ : float
         Computed in float64 when it is read.
     kernel_evaluations_ : int
-        Number of kernel values computed.
+        Number of kernel values computed. Where values are kept, it depends on `cache_size`, and on whether there is a cluster.
     history_ : list of dict
         An entry for each batch: the examples seen, the size of the expansion (`support_vectors`), the uncertainty of the bias
         (`delta`), the dual objective, the time in seconds and the number of kernel values.
@@ -238,6 +238,9 @@ class LaSVC(OnlineClassifier):
 
     def _passes(self) -> int:
         return CHOSEN if self.epochs == AUTO else super()._passes()
+
+    def _most_passes(self, examples: int) -> int:
+        return ENGINES[self._engine(examples)].passes if self.epochs == AUTO else super()._most_passes(examples)
 
     def _engine(self, examples: int) -> str:
         """Return the engine for a number of examples."""

@@ -88,7 +88,7 @@ def _train(
     if driver.outcome is not None and kept is not None and kept.is_file():
         return kept.read_bytes(), driver.outcome == "stopped"
     data = Dataset.open(path).needs_labels()
-    examples = max(estimator._passes(), 1) * len(data)
+    examples = estimator._most_passes(len(data)) * len(data)
     driver.describe(examples=min(examples, limit(getattr(estimator, "max_examples", None))))
     again = folder is not None and (resume or driver.begun_before)
     run = train(data, estimator, driver.client, folder, every, again, [driver])

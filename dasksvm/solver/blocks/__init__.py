@@ -1,7 +1,7 @@
 """The block engine: LASVM that moves many coefficients per pass over S.
 
 Paper 1's LASVM moves two coefficients at a time, and each step needs their kernel rows over all of S, which therefore have to be
-kept. The block engine moves many at a time, and keeps no rows. It takes batches of examples:
+kept. The block engine moves many at a time, and keeps only values that are dear to compute. It takes batches of examples:
 
 1. *Score*: compute the decision values of the batch, in pieces, against the support vectors of a slightly older version.
 2. *Admit* (`admission`): bring the decision value of each promising candidate up to date; the candidate becomes a member with
@@ -13,6 +13,12 @@ kept. The block engine moves many at a time, and keeps no rows. It takes batches
 Finishing is more rounds, until no pair of members violates by more than τ. With several problems (one for each class, for each
 pair of classes or for each C), they make their rounds together and share the kernel values.
 
-Here belong the learner of two-class problems in blocks, its rounds, and the pieces of kernel values that they need; what other
-learners need as well is in `engine` and `state`.
+Kernel values between members (`kernel_values`) are computed when a round needs them. Those of wide rows are then kept in pages
+(`kept_rows`), as far as a budget allows, because the first use of memory costs more than a value of narrow rows (`keeping`).
+Three things keep the budget, and whoever computes a value, from changing any bit of a model: values that may be kept are computed
+in tiles in which they do not depend on their place (`kernels.uniform`); sums are added in the order of the members, whether a row
+is kept or not; and a value can be copied from the row of the other member, as kernels are symmetric bit for bit.
+
+Here belong the learner of two-class problems in blocks, its rounds, and the kernel values that they need; what other learners
+need as well is in `engine` and `state`.
 """

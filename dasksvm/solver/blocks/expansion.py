@@ -6,6 +6,9 @@ from dasksvm.solver.blocks.kernel_values import KernelValues
 from dasksvm.solver.decomposition.intake import RowlessExpansion
 from dasksvm.solver.kernels.kernel import Kernel
 
+# A copy has the budget divided by this: both need memory at the same time, and the budget changes no results.
+COPY_PART = 4
+
 
 class BlockExpansion(RowlessExpansion):
     """The members of S, and the kernel values that are kept of them.
@@ -23,9 +26,9 @@ class BlockExpansion(RowlessExpansion):
         self.kernel_values = KernelValues(kernel, budget)
 
     def with_own_cache(self) -> Self:
-        """Return an expansion that shares the members and keeps kernel values of its own; its members must not be changed."""
+        """Return an expansion that shares the members and keeps fewer values, its own; its members must not be changed."""
         other = super().with_own_cache()
-        other.kernel_values = KernelValues(self.kernel, self.kernel_values.budget)
+        other.kernel_values = KernelValues(self.kernel, self.kernel_values.budget // COPY_PART)
         return other
 
     def release_rows(self) -> None:

@@ -1,6 +1,6 @@
 """The learner that trains two-class problems in blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,7 +12,8 @@ from dasksvm.solver.blocks.keeping import can_keep
 from dasksvm.solver.blocks.kernel_values import KnownRows
 from dasksvm.solver.blocks.pieces import sums, sums_of_known
 from dasksvm.solver.blocks.rounds import NOBODY, Part, RoundRules, Rounds
-from dasksvm.solver.engine.learner import LEAST_BATCH
+from dasksvm.solver.engine.learner import LEAST_BATCH, NEAR
+from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess, pair_violations
 from dasksvm.solver.kernels.features import Features, Flags, Ints, Values
@@ -27,6 +28,8 @@ from dasksvm.solver.state.working_arrays import evict_beyond, find_needed_classe
 SET_PART, LARGEST_SET = 16, 4
 # Violation at which finishing stops after the first passes of `epochs="converged"`, and the number of these passes.
 COARSE, COARSE_PASSES = 0.1, 2
+# The move of a gradient that nearly no member exceeds, as a quantile; how many times as far an example may have moved.
+MOST, PATHS = 0.99, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +60,17 @@ class BlocksLearner(BiasedLearner):
     settings : BlocksSettings
     """
 
-    STATE: ClassVar[tuple[str, ...]] = (*BiasedLearner.STATE, "collected", "skipped", "admitted", "recent", "levels")
+    STATE: ClassVar[tuple[str, ...]] = (
+        *BiasedLearner.STATE,
+        "collected",
+        "skipped",
+        "admitted",
+        "recent",
+        "levels",
+        "path",
+        "path_before",
+        "path_when_scored",
+    )
     settings: BlocksSettings
     expansion: BlockExpansion
     finishing: Sequence[Rounds]
@@ -72,11 +85,20 @@ class BlocksLearner(BiasedLearner):
         self.recent: Flags = np.zeros((settings.problems, 0), np.bool_)
         # The levels of admission since the last round; nan before the first one.
         self.levels: Values = np.full((2, settings.problems), np.nan)
+        # How far the gradients of members have moved so far, at the beginning of the pass, and when each example was last scored.
+        self.path = self.path_before = 0.0
+        self.path_when_scored = np.zeros(0, np.float32)
         # The first view with the coefficients of now, and its phase.
         self._first_view: tuple[str, View] | None = None
 
     def _expansion(self) -> BlockExpansion:
         return BlockExpansion(self.settings.kernel, self.settings.problems, self.settings.cache_bytes)
+
+    def feed(self, order: RandomOrder, seeds: Ints) -> None:
+        """Begin a pass over some examples; see `Learner.feed`."""
+        super().feed(order, seeds)
+        self.path = self.path_before = 0.0
+        self.path_when_scored = np.full(len(self.excess), -np.inf, np.float32)
 
     def use_memory(self, budget: int) -> None:
         """Set the bytes of kernel values that may be kept."""
@@ -195,7 +217,27 @@ class BlocksLearner(BiasedLearner):
 
     def _note_excess(self, result: CandidateBatch, plan: ScorePlan) -> None:
         violation = np.where(result.bound > 0, excess(plan.view, result.codes, result.sign, result.margins), -np.inf)
-        self.excess[result.examples - self.order.base] = violation.max(axis=0)
+        at = result.examples - self.order.base
+        self.excess[at], self.path_when_scored[at] = violation.max(axis=0), self.path_before
+
+    def _may_violate(self) -> Flags:
+        """Return which examples may violate by now: since they were scored, gradients have moved by more than they lacked."""
+        moved = np.minimum(PATHS * (self.path - self.path_when_scored), NEAR)
+        possible: Flags = self.excess > -np.maximum(moved, self.settings.tau)
+        return possible
+
+    def _next_pass(self, adopt: Callable[[], None]) -> None:
+        super()._next_pass(adopt)
+        self.path_before = self.path
+
+    def _record_move(self, parts: Sequence[Part]) -> None:
+        """Record how far the gradients of nearly all members have moved; the working arrays still have the old ones."""
+        g, moves = self.expansion.working.g, [0.0]
+        for part in parts:
+            if part.member.any():
+                change = np.abs(part.g - g[part.problem, : len(part.g)])[part.member]
+                moves.append(float(np.quantile(change, MOST)))
+        self.path += max(moves)
 
     def _moved_since(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> Values:
         """Compute by how much the decision values of the candidates have moved since the plan was made, shape (P, K)."""
@@ -261,6 +303,7 @@ class BlocksLearner(BiasedLearner):
         self._first_view = None
         self.recent = rounds.recent
         self.collected[:], self.admitted = 0, NOBODY
+        self._record_move(rounds.parts())
         for part in rounds.parts():
             s.write(part.problem, part.alpha, part.g)
         self._set_levels()
@@ -300,6 +343,7 @@ class BlocksLearner(BiasedLearner):
 
     def _adopt(self) -> None:
         self._first_view = None
+        self._record_move(self._solved_problems())
         for part in self._solved_problems():
             self.expansion.adopt(part.problem, part.alpha, part.g)
         self.expansion.compact()

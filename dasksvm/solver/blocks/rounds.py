@@ -214,11 +214,11 @@ class Rounds(Stateful):
         return expansion.order()
 
     def missing(self, expansion: Expansion) -> Ints:
-        """Return nothing: no kernel rows are kept."""
+        """Return nothing: a round computes the values that it needs itself."""
         return NOBODY
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
-        """Do nothing: no kernel rows are kept."""
+        """Do nothing: no rows are requested."""
 
     def solve(self, expansion: Expansion) -> None:
         """Solve the problems of the working sets, and move the gradients of the members in play."""

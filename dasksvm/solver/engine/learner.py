@@ -20,7 +20,7 @@ from dasksvm.solver.engine.finisher import Finisher, outcome_of
 from dasksvm.solver.engine.selection import AS_GIVEN, Pools, RandomOrder
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess
-from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.kernels.features import Flags, Ints
 from dasksvm.solver.messages import CandidateBatch, MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan, View
 from dasksvm.solver.state.batch import ENTERED, SEEN, STEPS, Batch, finish_batch, make_batch
 from dasksvm.solver.state.capture import Stateful
@@ -475,7 +475,12 @@ class Learner(Stateful, ABC):
         self.queue = self.pools = None
         if near:
             rows = self.order.rows(self.epoch, 0, len(self.order))
-            self.queue = rows[self.excess[rows - self.order.base] > -NEAR]
+            self.queue = rows[self._may_violate()[rows - self.order.base]]
+
+    def _may_violate(self) -> Flags:
+        """Return which examples may violate by now, shape (n,), from their violations when they were looked at."""
+        near: Flags = self.excess > -NEAR
+        return near
 
     def _continue_from_finished(self, adopt: Callable[[], None]) -> None:
         """Continue the run from the finished coefficients."""
