@@ -189,6 +189,26 @@ def test_the_budget_changes_no_bit(dtype, sparse):
     assert kept[3] > kept[2]
 
 
+def test_no_member_has_two_columns():
+    """Members leave, and others take their places; a column without its member is used no more."""
+    X, y = wide()
+    rows = Rows(X, np.where(y > 0, 1, -1), np.full(len(y), 3.0), np.float32)
+    learner = learner_with(50 << 20, rows, epochs=2)
+    reused = []
+
+    def watch(progress, seconds):
+        s, values = learner.expansion, learner.expansion.kernel_values
+        if values.kept is not None:
+            valid = values._valid(s, s.working.member[:, : s.places].any(axis=0))
+            used = values.columns[valid]
+            assert len(np.unique(used)) == len(used)
+            reused.append(len(np.unique(values.columns)) < len(values.columns))
+        return False
+
+    run(learner, rows, watch=watch)
+    assert any(reused) or learner.expansion.kernel_values.kept is None, "no place was to be taken again"
+
+
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
 def test_the_budget_changes_no_bit_of_several_problems(shape):
     X, y = wide(classes=3)

@@ -84,7 +84,6 @@ class KernelValues:
         kept.drop(np.flatnonzero(self._row_arrivals != s.arrival[: len(self._row_arrivals)]))
         self._row_arrivals = s.arrivals()
         self._arrange_columns(s, in_play, wanted)
-        self.arrivals = s.arrival[self.columns]
         kept.make_room(s.places, -(-len(self.columns) // STRIP))
 
     def _arrange_columns(self, s: Expansion, in_play: Flags, wanted: Ints) -> None:
@@ -102,8 +101,9 @@ class KernelValues:
             source = np.flatnonzero(valid)
             source = source[np.argsort(s.code[self.columns[source]], kind="stable")]
             self.kept.rearrange(np.concatenate([source, np.full(len(new), -1)]), len(self.columns), s.in_halves)
-            self.columns = self.columns[source]
+            self.columns, self.arrivals = self.columns[source], self.arrivals[source]
         self.columns = np.concatenate([self.columns, new])
+        self.arrivals = np.concatenate([self.arrivals, s.arrival[new]])
 
     def _valid(self, s: Expansion, in_play: Flags) -> Flags:
         """Return the columns that are used: that have the member that they had, and one in play."""
