@@ -17,7 +17,7 @@ import click
 import numpy as np
 
 from pipelines.rows import environment, timed, write
-from pipelines.tasks import Task, load, mislabelled
+from pipelines.tasks import Task, load, noisy
 
 # LaSVC's parameters, by the name of a solver.
 LASVC: dict[str, dict[str, Any]] = {
@@ -117,7 +117,7 @@ def main(
 ) -> None:
     """Compare solvers on a task."""
     if one is not None:
-        given = mislabelled(load(task, data), noise, seed)
+        given = noisy(load(task, data), noise, seed)
         click.echo(json.dumps(measure(one, given, cache_size, seed) | {"noise": noise} | environment()))
         return
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in solvers.split(",")}

@@ -172,14 +172,8 @@ def split(task: Task, seed: int) -> Task:
 
 
 def noisy(task: Task, share: float, seed: int) -> Task:
-    """Flip the labels of some training examples."""
-    wrong = np.random.default_rng([seed, 1]).random(len(task.y)) < share
-    return Task(task.name, task.X, np.where(wrong, -task.y, task.y), task.X_test, task.y_test, task.parameters)
-
-
-def mislabelled(task: Task, share: float, seed: int) -> Task:
     """Give some training examples the label of another class."""
-    rng, (classes, codes) = np.random.default_rng([seed, 2]), np.unique(task.y, return_inverse=True)
+    rng, (classes, codes) = np.random.default_rng([seed, 1]), np.unique(task.y, return_inverse=True)
     wrong = rng.random(len(codes)) < share
     codes[wrong] = (codes[wrong] + rng.integers(1, len(classes), int(wrong.sum()))) % len(classes)
     return Task(task.name, task.X, classes[codes], task.X_test, task.y_test, task.parameters)

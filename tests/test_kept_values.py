@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dasksvm import LaSVC, train
 from dasksvm.config.blas import one_thread
-from dasksvm.solver.blocks.keeping import DEAR, DENSE, REST, SPARSE, can_keep, cost_of_value
+from dasksvm.solver.blocks.keeping import EXPENSIVE, can_keep
 from dasksvm.solver.blocks.kept_rows import IDLE_ROUNDS, KeptRows
 from dasksvm.solver.blocks.learner import BlocksSettings
 from dasksvm.solver.engine import learner_state
@@ -19,7 +19,7 @@ from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.kernels import uniform
 from dasksvm.solver.kernels.features import DenseFeatures
-from dasksvm.solver.kernels.kernel import Kernel
+from dasksvm.solver.kernels.kernel import DENSE_FEATURE, SPARSE_FEATURE, VALUE, Kernel
 from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.kernels.uniform import SHAPES, STRIP, VARYING, fill_uniformly, is_uniform, shape_of_tiles
 from dasksvm.solver.memory import Workspace
@@ -27,7 +27,7 @@ from dasksvm.training.local_executor import LocalExecutor
 from tests.clusters import cluster, digest
 from tests.helpers import COMMON, Rows, run
 
-# Wide enough for values to be dear.
+# Wide enough for values to be expensive.
 WIDTH = 250
 
 
@@ -143,7 +143,7 @@ def test_idle_rows_make_room():
         assert (given >= 0).all() == wanted
         kept.mark_filled(given, 100)
     kept.round += IDLE_ROUNDS
-    kept.find(np.array([1]), 100)
+    kept.allocate(np.array([1]), 100)  # it is used
     kept.round += 1
     kept.mark_filled(kept.allocate(np.array([2]), 100), 100)
     assert [bool((kept.find(np.array([p]), 100) >= 0).all()) for p in range(3)] == [False, True, True]
@@ -270,19 +270,19 @@ def test_a_fitted_estimator_keeps_no_kernel_values():
 
 def test_the_cost_decides_at_its_border():
     kernel = Kernel("rbf", 0.1)
-    border = int((DEAR - REST) / DENSE)
+    border = round((EXPENSIVE - VALUE) / DENSE_FEATURE)
     with one_thread():
         narrow, broad = (can_keep(kernel, features(4, width)) for width in (border, border + 1))
         uniform_here = shape_of_tiles(kernel, features(4, border + 1)).uniform
     assert (narrow, broad) == (False, uniform_here)
     laplacian = Kernel("laplacian", 0.1)
-    assert cost_of_value(laplacian, features(4, 100)) > cost_of_value(kernel, features(4, 100))
+    assert laplacian.seconds(features(4, 100)) > kernel.seconds(features(4, 100))
 
 
 def test_sparse_rows_cost_what_their_values_cost():
     kernel = Kernel("rbf", 0.1)
     given = features(50, 1000, sparse=True)
-    assert cost_of_value(kernel, given) == pytest.approx(REST + SPARSE * len(given.data) / 50)
+    assert kernel.seconds(given) == pytest.approx(VALUE + SPARSE_FEATURE * len(given.data) / 50)
     few = features(50, 20, sparse=True)
     assert can_keep(kernel, given)
     assert not can_keep(kernel, few)

@@ -25,10 +25,10 @@ from dasksvm.data.ingest.readers.formats import FORMATS as FILE_FORMATS
 from dasksvm.data.ingest.readers.reader import FileFormat
 from dasksvm.data.scales import SCALES
 from dasksvm.data.statistics import FeatureStatistics, Scaling
-from dasksvm.estimators._fitting import DTYPES, EPOCHS, GAMMAS, SHAPES
+from dasksvm.estimators._fitting import AUTO, DTYPES, EPOCHS, GAMMAS, SHAPES
 from dasksvm.estimators.active.learner import criteria_without_labels
 from dasksvm.estimators.gapsvc import VARIANTS
-from dasksvm.estimators.lasvc import AUTO, ENGINES
+from dasksvm.estimators.lasvc import ENGINES
 from dasksvm.estimators.parameters import one_of
 from dasksvm.model.formats import FORMATS as MODEL_FORMATS
 from dasksvm.model.libsvm import WITHOUT_SCALING, without_scaling

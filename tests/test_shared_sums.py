@@ -15,7 +15,7 @@ from dasksvm.runtime.shared_sums import PAUSE, SharedSums
 from tests.clusters import cluster, compute_workers, digest, noisy, recovered
 
 # Every sum is shared, as soon as that saves anything at all.
-SHARED = {"dasksvm.share-saves": "0s"}
+SHARED = {"dasksvm.least-saving": "0s"}
 
 
 def problem():
@@ -70,6 +70,7 @@ def out_of_date(*arguments):
 
 def late(*arguments):
     time.sleep(1.0)
+    return "nothing that could be added"
 
 
 @pytest.mark.parametrize("fault", [failing, out_of_date, late])
@@ -80,6 +81,7 @@ def test_the_coordinator_computes_what_workers_do_not(counted, monkeypatch, faul
         found = train(problem(), SOLVER, client=client).estimator
     assert digest(found) == digest(train(problem(), SOLVER).estimator)
     assert counted[0]
+    assert len(counted) > 3
     assert not any(counted[1:PAUSE])
 
 

@@ -58,6 +58,7 @@ from dasksvm.training.local_executor import LocalExecutor
 from dasksvm.training.snapshots import Checkpoint, Snapshots
 from dasksvm.training.timings import Timings
 
+AUTO = "auto"
 CONVERGED, CHOSEN = 0, -1
 # Values of `epochs` that are words. With CHOSEN, the estimator chooses the number together with the settings.
 EPOCHS = {"converged": CONVERGED}
@@ -333,7 +334,7 @@ class LearnedClassifier(KernelClassifier):
             epochs=epochs,
             max_examples=limit(getattr(self, "max_examples", None)),
             max_support=limit(getattr(self, "max_support", None)),
-            cache_bytes=int((CACHE_SIZE if self.cache_size == "auto" else self.cache_size) * (1 << 20)),
+            cache_bytes=int((CACHE_SIZE if self.cache_size == AUTO else self.cache_size) * (1 << 20)),
             inflight_bytes=config.bytes_of("inflight-bytes"),
             lookahead=lookahead,
             filter=bool(config.get("filter")),
@@ -366,7 +367,7 @@ class LearnedClassifier(KernelClassifier):
         try:
             with self._cluster(examples.source) as cluster:
                 if cluster is None:
-                    memory = config.memory() // MEMORY_PART if self.cache_size == "auto" else None
+                    memory = config.memory() // MEMORY_PART if self.cache_size == AUTO else None
                     executor = LocalExecutor(learner, examples, config.threads(), memory)
                     timings = executor.run(
                         WatcherGroup(watchers), evaluation, None if checkpoint is None else Snapshots(checkpoint)

@@ -8,11 +8,12 @@ import numpy as np
 
 from dasksvm.data.array_types import ClassWeights, ColumnLike, RandomState, RowsLike
 from dasksvm.data.coding import Coding
-from dasksvm.estimators._fitting import CHOSEN, CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES, SharedSettings
+from dasksvm.estimators._fitting import AUTO, CHOSEN, CONVERGED, DTYPES, EPOCHS, GAMMAS, SHAPES, SharedSettings
 from dasksvm.estimators._online import OnlineClassifier
 from dasksvm.estimators.parameters import (
     NONE,
     Rule,
+    changed_parameters,
     check_parameters,
     check_unused,
     either,
@@ -21,7 +22,6 @@ from dasksvm.estimators.parameters import (
     one_of,
     real,
     registered,
-    set_by_user,
 )
 from dasksvm.estimators.problem import read_problem
 from dasksvm.model.kernel_model import KernelModel
@@ -50,7 +50,6 @@ MANY_EXAMPLES = 5000
 BATCH, WORKING_SET = 2000, 1024
 # With `epochs="auto"`, the second pass is left out if a smaller share of the support vectors is at its bound.
 LEAST_BOUNDED = 0.05
-AUTO = "auto"
 RULES: dict[str, Rule] = {
     "C": real("(0.0, inf)", lambda v: v > 0),
     "kernel": registered(KERNELS),
@@ -246,7 +245,7 @@ class LaSVC(OnlineClassifier):
         """Return the engine for a number of examples."""
         if self.engine != AUTO:
             return self.engine
-        few = examples <= MANY_EXAMPLES or set_by_user(self, ENGINES["blocks"].unused)
+        few = examples <= MANY_EXAMPLES or changed_parameters(self, ENGINES["blocks"].unused)
         return "single" if few else "blocks"
 
     def _settings(self, shared: SharedSettings, shape: tuple[int, int], coding: Coding) -> Settings:

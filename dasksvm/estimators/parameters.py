@@ -67,7 +67,7 @@ def check_parameters(estimator: Any, rules: dict[str, Rule]) -> None:
             )
 
 
-def set_by_user(estimator: Any, names: Sequence[str]) -> list[str]:
+def changed_parameters(estimator: Any, names: Sequence[str]) -> list[str]:
     """Return which parameters are not at their defaults."""
     defaults = signature(type(estimator).__init__).parameters
     return [name for name in names if getattr(estimator, name) != defaults[name].default]
@@ -75,7 +75,7 @@ def set_by_user(estimator: Any, names: Sequence[str]) -> list[str]:
 
 def check_unused(estimator: Any, names: Sequence[str], setting: str) -> None:
     """Raise ValueError for the first parameter that has no effect with a setting but is not at its default."""
-    for name in set_by_user(estimator, names):
+    for name in changed_parameters(estimator, names):
         default = signature(type(estimator).__init__).parameters[name].default
         raise ValueError(
             f"The {name!r} parameter of {type(estimator).__name__} has no effect with {setting}: leave it at its default, "

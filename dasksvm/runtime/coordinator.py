@@ -45,12 +45,10 @@ from dasksvm.training.local_executor import map_with_helper, run_with_helper
 from dasksvm.training.snapshots import Checkpoint, Memo, Snapshots
 from dasksvm.training.timings import Timings
 
-# Multiply-adds that take about 25 ms. Smaller tasks would suffer from the overhead of a task.
-TASK_WORK = 3e9
+# Estimated seconds of kernel values in a task. Smaller tasks would suffer from the overhead of a task.
+TASK_SECONDS = 0.06
 # The batches of a message are freed together, so large batches should not share one.
 TASK_BYTES = 32 << 20
-# Cost of a kernel value in multiply-adds, in addition to the cost per feature that its formula declares.
-VALUE_WORK = 30
 PROFILED = (
     "the workers run Dask's statistical profiler, which on Python 3.11 can crash a worker that runs compiled code: start them "
     "with DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=false."
@@ -108,9 +106,7 @@ class Coordinator:
         self.learner, self.examples, self.every = learner, examples, every
         try:
             self._tasks = TaskQueue(self.address, self.options, self.timings, examples.source)
-            self._sums = SharedSums(
-                self.address, self.options, learner.settings.kernel, self._tasks.free_slots, self._tasks.placement
-            )
+            self._sums = SharedSums(self._tasks, learner.settings.kernel)
             # A lost driver cannot close the dispatch, which could then wait for tasks of lost workers.
             finalize(self, self._tasks.close).atexit = False
             self._publish_plans([*learner.pending(), *learner.plans()])
@@ -298,14 +294,13 @@ class Coordinator:
         """
         values = [len(plan.rows) * len(plan.view.order) for plan in group]
         members = group[0].view.members
-        width = 0 if members is None else members.width
         if _bytes(group) >= TASK_BYTES:
             return True
         lookahead = self.learner.settings.lookahead
         if len(group) < max(lookahead // (2 * self._tasks.slots()), 1):
             return False
-        value_work = self.learner.settings.kernel.formula.cost * width + VALUE_WORK
-        return sum(values) * value_work >= TASK_WORK or len(group) >= lookahead // 2
+        seconds = 0.0 if members is None else sum(values) * self.learner.settings.kernel.seconds(members)
+        return seconds >= TASK_SECONDS or len(group) >= lookahead // 2
 
     # Called at any time, by workers and others
 

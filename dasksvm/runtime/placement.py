@@ -61,7 +61,7 @@ def start_coordinator(
         resources=bool(coordinators),
         late_after=config.seconds_of("late-after"),
         attempts=int(config.get("attempts")),
-        least_saved=config.seconds_of("share-saves"),
+        least_saving=config.seconds_of("least-saving"),
     )
     key = f"dasksvm-coordinator-{run}"
     resources = {COORDINATOR: 1} if coordinators else None

@@ -128,14 +128,14 @@ class Options:
         Least number of seconds after which the oldest batch is requested again.
     attempts : int
         How often a task may fail with an error that may be temporary before the run fails.
-    least_saved : float
-        Seconds that it must save to let the workers compute sums.
+    least_saving : float
+        Seconds of the coordinator that it must save to let workers compute sums.
     """
 
     resources: bool
     late_after: float
     attempts: int
-    least_saved: float
+    least_saving: float
 
 
 @dataclass(frozen=True)

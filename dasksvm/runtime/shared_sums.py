@@ -5,26 +5,27 @@ has all features: the bits are the same, so nothing has to be repeated, and no l
 """
 
 import asyncio
-from collections.abc import Callable
+import logging
 from time import perf_counter
 
 import numpy as np
 from distributed import Future, get_client, get_worker
 
-from dasksvm.runtime.protocol import CoordinatorAddress, Options, SentSums
+from dasksvm.runtime.protocol import SentSums
+from dasksvm.runtime.task_queue import LATE_FACTOR, TaskQueue
 from dasksvm.runtime.worker_tasks import compute_sums
-from dasksvm.solver.blocks.keeping import cost_of_value
 from dasksvm.solver.blocks.pieces import PIECE_ROWS, pieces_of, some_sums
 from dasksvm.solver.kernels.features import Values
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import SumsPlan
 
+logger = logging.getLogger(__name__)
 # Shared sums come before batches that are scored ahead.
 PRIORITY = 10
 # Parts for each thread of the workers: several, so that a thread that is still scoring a batch delays less.
 PARTS = 2
-# Number of sums after which workers get shares again when one of them was late.
+# When a part was late or lost, the coordinator computes this many sums alone.
 PAUSE = 20
 
 
@@ -33,25 +34,13 @@ class SharedSums:
 
     Parameters
     ----------
-    coordinator : CoordinatorAddress
-    options : Options
+    tasks : TaskQueue
+        The queue of the run: it knows the workers, and its timings are updated.
     kernel : Kernel
-    slots : callable
-        Returns the number of threads of the workers, 0 if there are none at the moment.
-    placement : callable
-        Returns where tasks are placed, as options of `Client.submit`.
     """
 
-    def __init__(
-        self,
-        coordinator: CoordinatorAddress,
-        options: Options,
-        kernel: Kernel,
-        slots: Callable[[], int],
-        placement: Callable[[], dict[str, object]],
-    ) -> None:
-        self.coordinator, self.options, self.kernel = coordinator, options, kernel
-        self._slots, self._placement = slots, placement
+    def __init__(self, tasks: TaskQueue, kernel: Kernel) -> None:
+        self._tasks, self._kernel = tasks, kernel
         self._client = get_client()
         self._workspace = Workspace()
         self._plan: SumsPlan | None = None
@@ -60,18 +49,19 @@ class SharedSums:
     def __call__(self, plan: SumsPlan) -> Values | None:
         """Compute sums; None if it is better to compute them in the calling process."""
         assert plan.members is not None
-        seconds = len(plan.order) * len(plan.support) * cost_of_value(self.kernel, plan.members) / 1e9
-        slots, here = self._slots(), get_worker().state.nthreads
+        options = self._tasks.options
+        seconds = len(plan.order) * len(plan.support) * self._kernel.seconds(plan.members)
+        there, here = self._tasks.compute_threads(), get_worker().state.nthreads
         self._pause -= 1
-        if self._pause > 0 or not slots or seconds / here - seconds / slots < self.options.least_saved:
+        if self._pause > 0 or not there or seconds / here - seconds / there < options.least_saving:
             return None
         pieces = pieces_of(plan)
-        ends = np.unique(np.linspace(0, pieces, min(PARTS * slots, pieces) + 1).astype(np.int64))
+        ends = np.unique(np.linspace(0, pieces, min(PARTS * there, pieces) + 1).astype(np.int64))
         parts = list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
         self._number, self._plan = self._number + 1, plan
         try:
             futures = [self._submit(part) for part in parts]
-            late = perf_counter() + max(self.options.late_after, 5.0 * seconds)
+            late = perf_counter() + max(options.late_after, LATE_FACTOR * seconds)
             found = [self._result(future, late) for future in futures]
         finally:
             self._plan = None
@@ -79,23 +69,25 @@ class SharedSums:
         for part, own in zip(parts, found, strict=True):
             if own is None:
                 self._pause = PAUSE
-                own = some_sums(self.kernel, plan, *part, self._workspace)
+                own = some_sums(self._kernel, plan, *part, self._workspace)
             sums[:, part[0] * PIECE_ROWS : part[1] * PIECE_ROWS] = own
         return sums
 
     def _submit(self, part: tuple[int, int]) -> Future:
         """Send a part to a worker."""
-        key = f"dasksvm-sums-{self.coordinator.run}-{self._number}-{part[0]}"
+        coordinator = self._tasks.coordinator
+        key = f"dasksvm-sums-{coordinator.run}-{self._number}-{part[0]}"
+        self._tasks.timings.tasks += 1
         future: Future = self._client.submit(
             compute_sums,
-            self.coordinator,
+            coordinator,
             self._number,
             *part,
             key=key,
             pure=False,
             retries=0,
             priority=PRIORITY,
-            **self._placement(),
+            **self._tasks.placement(),
         )
         return future
 
@@ -104,8 +96,10 @@ class SharedSums:
         try:
             answer = asyncio.run_coroutine_threadsafe(self._fetch(future), self._client.loop.asyncio_loop)
             result: Values | None = answer.result(timeout=max(late - perf_counter(), 0.001))
+            self._tasks.timings.received += 0 if result is None else result.nbytes
             return result
-        except Exception:  # whatever happened to the worker, the coordinator computes the part
+        except Exception as error:  # whatever happened to the worker, the coordinator computes the part
+            logger.info("a worker did not compute its part of some sums: %r", error)
             return None
         finally:
             future.release()

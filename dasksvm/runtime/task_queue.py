@@ -97,9 +97,13 @@ class TaskQueue:
         """Return whether there is no compute worker. On a cluster without resources the coordinator's worker can compute."""
         return self.options.resources and not self._compute_workers(STARVED_REFRESH)
 
+    def compute_threads(self) -> int:
+        """Return the number of threads of all compute workers; 0 if there are none at the moment."""
+        return sum(self._compute_workers(WORKERS_REFRESH).values())
+
     def slots(self) -> int:
         """Return about how many tasks run at the same time."""
-        return max(sum(self._compute_workers(WORKERS_REFRESH).values()), 1)
+        return max(self.compute_threads(), 1)
 
     def _compute_workers(self, age: float) -> dict[str, int]:
         """Return the number of threads of each compute worker, from information that is at most `age` seconds old."""
@@ -113,10 +117,6 @@ class TaskQueue:
                 }
             self._refreshed = perf_counter()
         return self._workers
-
-    def free_slots(self) -> int:
-        """Return how many tasks can run at the same time on compute workers; 0 if there are none."""
-        return sum(self._compute_workers(WORKERS_REFRESH).values())
 
     def placement(self) -> dict[str, Any]:
         """Return the options that keep a task away from the coordinator's worker and from late workers, if there are others.

@@ -1,7 +1,7 @@
 """The block engine: LASVM that moves many coefficients per pass over S.
 
 Paper 1's LASVM moves two coefficients at a time, and each step needs their kernel rows over all of S, which therefore have to be
-kept. The block engine moves many at a time, and keeps only values that are dear to compute. It takes batches of examples:
+kept. The block engine moves many at a time, and keeps only values that are expensive to compute. It takes batches of examples:
 
 1. *Score*: compute the decision values of the batch, in pieces, against the support vectors of a slightly older version.
 2. *Admit* (`admission`): bring the decision value of each promising candidate up to date; the candidate becomes a member with

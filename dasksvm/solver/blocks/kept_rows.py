@@ -6,6 +6,7 @@ have not been used for many rounds make room. (If the least recently used row ma
 it is used again.)
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from dasksvm.solver.kernels.uniform import STRIP
 from dasksvm.solver.memory import reserve
 
 Pages = NDArray[np.int32]
+InHalves = Callable[[Callable[[tuple[int, int]], None], int, int], None]
 
 # A row that has not been used for this many rounds makes room for others.
 IDLE_ROUNDS = 8
@@ -62,13 +64,12 @@ class KeptRows:
         found = np.full((len(places), strips), -1, np.int32)
         lines = self.line[places]
         kept = lines >= 0
-        self.used[lines[kept]] = self.round
         pages = self.table[lines[kept], :strips]
         found[kept] = np.where((pages >= 0) & (self.filled[pages] >= _ends(strips, columns)), pages, -1)
         return np.ascontiguousarray(found.T)
 
     def allocate(self, places: Ints, columns: int) -> Pages:
-        """Provide pages for all strips of some rows, as far as the budget allows; `mark_filled` follows.
+        """Provide pages for all strips of some rows, which are used now, as far as the budget allows; `mark_filled` follows.
 
         Returns
         -------
@@ -76,6 +77,8 @@ class KeptRows:
             Pages to be filled; -1 where the values are kept already, or where there is no memory for them.
         """
         strips = -(-columns // STRIP)
+        lines = self.line[places]
+        self.used[lines[lines >= 0]] = self.round
         missing = self.find(places, columns) < 0
         wanted = np.flatnonzero(missing.any(axis=0))
         given = np.full(missing.shape, -1, np.int32)
@@ -129,7 +132,7 @@ class KeptRows:
         self.line[self.place[lines]] = -1
         self.place[lines] = -1
 
-    def rearrange(self, source: Ints, columns: int, halves: Any) -> None:
+    def rearrange(self, source: Ints, columns: int, in_halves: InHalves) -> None:
         """Move the values to other columns; strips whose values are not all known are dropped.
 
         Parameters
@@ -138,7 +141,7 @@ class KeptRows:
             The old number of each column, -1 for a new column.
         columns : int
             Number of old columns.
-        halves : callable
+        in_halves : callable
             See `Expansion.in_halves`.
         """
         lines = np.flatnonzero(self.place >= 0)
@@ -150,7 +153,7 @@ class KeptRows:
             own = slice(*part)
             _rearrange(self.pages, self.table, self.filled, lines[own], source, columns, first, unused[own])
 
-        halves(move, len(lines), 1)
+        in_halves(move, len(lines), 1)
         self.free.extend(unused[unused >= 0].tolist())
 
 

@@ -1,8 +1,8 @@
 """The kernel values between members that rounds need: squares among working sets, and weighted sums of rows.
 
-If values are cheap, as those of narrow rows are, they are computed whenever they are needed. If they are dear, they are computed
-in tiles in which each value has the same bits wherever it stands, and kept as far as the budget allows. The budget changes no bit
-of the results.
+If values are cheap, as those of narrow rows are, they are computed whenever they are needed. If they are expensive, they are
+computed in tiles in which each value has the same bits wherever it stands, and kept as far as the budget allows. The budget
+changes no bit of the results.
 """
 
 from typing import NamedTuple
@@ -58,7 +58,7 @@ class KernelValues:
 
     def __init__(self, kernel: Kernel, budget: int) -> None:
         self.kernel, self.budget = kernel, budget
-        self.dear = False
+        self.expensive = False
         self.kept: KeptRows | None = None
         # The places of the columns, and the arrival numbers of their members.
         self.columns = self.arrivals = self._row_arrivals = NONE
@@ -72,8 +72,8 @@ class KernelValues:
     def _update(self, s: Expansion, in_play: Flags) -> None:
         """Bring the columns up to date with the members in play."""
         wanted, members = np.flatnonzero(in_play), s.members()
-        self.dear = can_keep(self.kernel, members)
-        if not self.dear:
+        self.expensive = can_keep(self.kernel, members)
+        if not self.expensive:
             self.kept, self.columns = None, wanted
             return
         if self.kept is None:
@@ -109,6 +109,12 @@ class KernelValues:
         """Return the columns that are used: that have the member that they had, and one in play."""
         return np.asarray((self.arrivals == s.arrival[self.columns]) & in_play[self.columns])
 
+    def _column_numbers(self, s: Expansion) -> Ints:
+        """Return the column of each place, -1 if it has none: the last one, as earlier ones have lost their members."""
+        number = np.full(s.places, -1, np.int64)
+        number[self.columns] = np.arange(len(self.columns))
+        return number
+
     # Keeping
 
     def complete(self, s: Expansion, places: Ints) -> None:
@@ -129,9 +135,8 @@ class KernelValues:
         The rows of new members have the values that the rows of older ones lack.
         """
         assert self.kept is not None
-        kept, number = self.kept, np.zeros(s.places, np.int64)
-        number[self.columns] = np.arange(len(self.columns))
-        strip_of, position = np.divmod(number[places], STRIP)
+        kept = self.kept
+        strip_of, position = np.divmod(self._column_numbers(s)[places], STRIP)
         live = self.arrivals == s.arrival[self.columns]
         copied = np.zeros(given.shape, np.bool_)
 
@@ -158,7 +163,7 @@ class KernelValues:
         assert self.kept is not None
         kept, members, order = self.kept, s.members(), s.order()
         shape, slots = shape_of_tiles(self.kernel, members), order[self.columns]
-        own = members.take(order[places])
+        own = members.take(order[places], s.workspace, "own rows")
 
         def fill(part: tuple[int, int]) -> None:
             workspace = s.workspaces[min(part[0], 1)]
@@ -179,22 +184,21 @@ class KernelValues:
         self._update(s, s.working.member[:, : s.places].any(axis=0))
         if self.kept is None:
             return
-        kept, width, strips = self.kept, len(self.columns), -(-len(self.columns) // STRIP)
+        kept, width = self.kept, len(self.columns)
         given = kept.allocate(known.places, width)
         rows = np.flatnonzero((given >= 0).any(axis=0))
         if not len(rows):
             return
-        number = np.full(s.places, -1, np.int64)
-        number[self.columns] = np.arange(width)
-        at = np.where(known.arrivals == s.arrival[known.columns], number[known.columns], -1)
-        useful = np.flatnonzero((at >= 0) & (known.arrivals == self.arrivals[at]))
-        source = np.full(strips * STRIP, -1, np.int64)
+        at = np.where(known.arrivals == s.arrival[known.columns], self._column_numbers(s)[known.columns], -1)
+        useful = np.flatnonzero(at >= 0)
+        source = np.full(width, -1, np.int64)
         source[at[useful]] = useful
-        lacking = np.flatnonzero(source[:width] < 0)
+        lacking = np.flatnonzero(source < 0)
         source[lacking] = len(known.columns) + np.arange(len(lacking))
         members, order = s.members(), s.order()
-        values = np.empty((len(rows), len(lacking)), members.dtype)
-        own, among = members.take(order[known.places[rows]]), members.take(order[self.columns[lacking]])
+        values = s.workspace.array("lacking values", (len(rows), len(lacking)), members.dtype)
+        own = members.take(order[known.places[rows]], s.workspace, "own rows")
+        among = members.take(order[self.columns[lacking]], s.workspace, "lacking columns")
 
         def compute(part: tuple[int, int]) -> None:
             columns = slice(part[0] * STRIP, min(part[1] * STRIP, len(lacking)))
@@ -221,7 +225,9 @@ class KernelValues:
             s.workspace.array(f"square {number}", (len(places), len(places)), dtype)
             for number, places in enumerate(chosen)
         ]
-        lacking = self._gather_squares(s, chosen, found) if self.dear else [np.arange(len(each)) for each in chosen]
+        lacking = (
+            self._gather_squares(s, chosen, found) if self.expensive else [np.arange(len(each)) for each in chosen]
+        )
         for places, rows, values in zip(chosen, lacking, found, strict=True):
             if len(rows):
                 self._compute_square(s, places, rows, values)
@@ -229,26 +235,25 @@ class KernelValues:
         return found
 
     def _compute_square(self, s: Expansion, places: Ints, rows: Ints, values: Floats) -> None:
-        """Compute some rows of a square."""
-        among = s.members().take(s.order()[places])
+        """Compute some rows of a square; of a cheap one all of them."""
+        among = s.members().take(s.order()[places], s.workspace, "own rows")
+        s.evaluations += len(rows) * len(places)
+        if not self.expensive:
+            s.rows_among(among, rows, values)
+            return
 
         def fill(part: tuple[int, int]) -> None:
-            if self.dear:
-                some, workspace = rows[slice(*part)], s.workspaces[min(part[0], 1)]
-                computed = workspace.array("rows of a square", (len(some), len(places)), values.dtype)
-                fill_uniformly(self.kernel, among.take(some), among, computed, workspace)
-                values[some] = computed
-            else:
-                self.kernel.tile(among.part(*part), among, out=values[slice(*part)])
+            some, workspace = rows[slice(*part)], s.workspaces[min(part[0], 1)]
+            computed = workspace.array("rows of a square", (len(some), len(places)), values.dtype)
+            fill_uniformly(self.kernel, among.take(some), among, computed, workspace)
+            values[some] = computed
 
         s.in_halves(fill, len(rows), SQUARE_PART)
-        s.evaluations += len(rows) * len(places)
 
     def _gather_squares(self, s: Expansion, chosen: list[Ints], found: list[Floats]) -> list[Ints]:
         """Fill the rows of squares whose values are kept; return the other rows of each."""
         assert self.kept is not None
-        kept, number = self.kept, np.zeros(s.places, np.int64)
-        number[self.columns] = np.arange(len(self.columns))
+        kept, number = self.kept, self._column_numbers(s)
         lacking = [np.zeros(0, np.int64)] * len(chosen)
 
         def gather(part: tuple[int, int]) -> None:
@@ -274,10 +279,10 @@ class KernelValues:
         g[:, self.columns[valid]] -= found[:, valid]
 
     def move_others(self, s: Expansion, g: Values, places: Ints, changed: Ints, amounts: Values) -> None:
-        """Do the same for some members with kernel values that are computed here."""
+        """Apply the same to any members, with values that are computed now whether they are kept or not."""
         if len(changed) and len(places):
             order = s.order()
-            plan = SumsPlan(s.members(), s.generation, order[places], order[changed], amounts, self.dear)
+            plan = SumsPlan(s.members(), s.generation, order[places], order[changed], amounts, self.expensive)
             g[:, places] -= sums_at_members(s, plan)
 
     def _sums(self, s: Expansion, changed: Ints, amounts: Values, pages: Pages) -> Values:
@@ -287,7 +292,7 @@ class KernelValues:
         shape, slots = shape_of_tiles(self.kernel, members), order[self.columns]
         found = np.zeros((len(pages), len(amounts), STRIP))
         concerned = self._problems_of_strips(s, len(pages))
-        own = members.take(order[changed]) if (pages < 0).any() else members.part(0, 0)
+        own = members.take(order[changed], s.workspace, "own rows") if (pages < 0).any() else members.part(0, 0)
 
         def fill(part: tuple[int, int]) -> None:
             workspace = s.workspaces[min(part[0], 1)]

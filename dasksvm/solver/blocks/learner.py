@@ -16,15 +16,15 @@ from dasksvm.solver.engine.learner import LEAST_BATCH, NEAR
 from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import excess, pair_violations
-from dasksvm.solver.kernels.features import Features, Flags, Ints, Values
+from dasksvm.solver.kernels.features import Flags, Ints, Values
 from dasksvm.solver.kernels.uniform import TILE_ROWS
 from dasksvm.solver.lasvm.biased_learner import BiasedLearner
 from dasksvm.solver.messages import CandidateBatch, Plan, Rows, ScorePlan, View
 from dasksvm.solver.state.expansion import SEEDS, Expansion
 from dasksvm.solver.state.working_arrays import evict_beyond, find_needed_classes
 
-# In finishing, the working set has at least this part of a problem's members, so that rounds do not become many, but at most
-# LARGEST_SET times its least size.
+# In finishing the working set grows with S, so that there are not too many rounds: to a problem's members divided by SET_PART,
+# but at most to LARGEST_SET times the size that it has otherwise.
 SET_PART, LARGEST_SET = 16, 4
 # Violation at which finishing stops after the first passes of `epochs="converged"`, and the number of these passes.
 COARSE, COARSE_PASSES = 0.1, 2
@@ -155,7 +155,8 @@ class BlocksLearner(BiasedLearner):
         if self.phase == "checking":
             return view
         upper, lower = self._levels()
-        rows: Rows = "useful" if view.members and can_keep(self.settings.kernel, view.members) else "unused"
+        keeping = view.members is not None and can_keep(self.settings.kernel, view.members)
+        rows: Rows = "useful" if keeping else "unused"
         return replace(view, kernel_rows=rows, top=upper, bottom=lower, tau=0.0)
 
     def _levels(self) -> tuple[Values, Values]:
@@ -193,9 +194,9 @@ class BlocksLearner(BiasedLearner):
         self._limit(selected, found)
         violating = pair_violations(result.sign, gradient, *s.entry_limits(), needed) > self.settings.tau
         self.changed |= bool((selected & violating).any())
-        joined = s.add_members(replace(result, margins=margins), np.zeros_like(margins), selected, known)
-        self._keep_known_rows(result, arrivals, known)
-        self.admitted = np.union1d(self.admitted, joined)
+        places = s.add_members(replace(result, margins=margins), np.zeros_like(margins), selected, known)
+        self._keep_known_rows(result, arrivals, np.where(known < 0, places, -1))
+        self.admitted = np.union1d(self.admitted, places[places >= 0])
         if self.phase == "online":
             self.seen, self.skipped = self.seen + len(plan.rows) + self.skipped, 0
             self.collected[0] += len(plan.rows)
@@ -205,13 +206,10 @@ class BlocksLearner(BiasedLearner):
             if self._full() and not self.stopped:
                 self.stop()
 
-    def _keep_known_rows(self, result: CandidateBatch, arrivals: Ints, known: Ints) -> None:
-        """Keep the kernel values of new members that came with the result."""
-        if not result.rows.shape[1]:
-            return
-        places = self.expansion.find_places(result.examples, None)
-        new = np.flatnonzero((known < 0) & (places >= 0))
-        if len(new):
+    def _keep_known_rows(self, result: CandidateBatch, arrivals: Ints, places: Ints) -> None:
+        """Keep the kernel values of new members that came with the result; `places` is -1 for the other examples."""
+        new = np.flatnonzero(places >= 0)
+        if len(new) and result.rows.shape[1]:
             known_rows = KnownRows(places[new], result.row_of[new], arrivals[0], arrivals[1], result.rows)
             self.expansion.kernel_values.keep_known(self.expansion, known_rows)
 
@@ -232,6 +230,8 @@ class BlocksLearner(BiasedLearner):
 
     def _record_move(self, parts: Sequence[Part]) -> None:
         """Record how far the gradients of nearly all members have moved; the working arrays still have the old ones."""
+        if self.settings.epochs != 0:
+            return
         g, moves = self.expansion.working.g, [0.0]
         for part in parts:
             if part.member.any():
@@ -245,7 +245,7 @@ class BlocksLearner(BiasedLearner):
         moved = np.zeros((self.settings.problems, len(result.features)))
         if not len(result.features) or view.members is None:
             return moved
-        wanted = result.bound[:, result.row_of >= 0] > 0
+        wanted, uniform = result.bound[:, result.row_of >= 0] > 0, view.kernel_rows == "useful"
         # Of the members that the candidates were scored against, some are not members any more.
         now, same = s.weights(), s.arrival[used] == numbers
         amounts = np.where(same, now[:, used], 0.0) - view.alpha
@@ -253,18 +253,15 @@ class BlocksLearner(BiasedLearner):
         if len(changed) and result.rows.shape[1]:
             moved += sums_of_known(s, result.rows, changed, amounts[:, changed], wanted)
         elif len(changed):
-            moved += self._sums(result.features, view.members.take(view.order[changed]), amounts[:, changed], wanted)
+            support = view.members.take(view.order[changed])
+            moved += sums(s, result.features, support, amounts[:, changed], wanted, uniform)
         others = now.copy()
         others[:, used[same]] = 0.0
         changed = used_places(others)
         if len(changed):
-            moved += self._sums(result.features, s.members().take(s.order()[changed]), others[:, changed], wanted)
+            support = s.members().take(s.order()[changed])
+            moved += sums(s, result.features, support, others[:, changed], wanted, uniform)
         return moved
-
-    def _sums(self, features: Features, support: Features, amounts: Values, wanted: Flags) -> Values:
-        """Compute weighted sums of kernel values of candidates."""
-        uniform = can_keep(self.settings.kernel, self.expansion.members())
-        return sums(self.expansion, features, support, amounts, wanted, uniform)
 
     def _limit(self, selected: Flags, found: Values) -> None:
         """Withdraw the candidates that violate least, where there are more than S may still take."""

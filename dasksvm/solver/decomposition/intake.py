@@ -19,7 +19,7 @@ class RowlessExpansion(Expansion):
     """An expansion whose members enter without kernel rows."""
 
     def add_members(self, result: CandidateBatch, alpha: Values, selected: Flags, known: Ints) -> Ints:
-        """Make the selected candidates of a batch members; return the places of those that have joined a problem.
+        """Make the selected candidates of a batch members; return the places of those that have joined a problem, -1 for others.
 
         Parameters
         ----------
@@ -31,7 +31,7 @@ class RowlessExpansion(Expansion):
             Places of the examples that are members already, -1 for the others.
         """
         assert self.store is not None
-        at = np.flatnonzero(result.row_of >= 0)
+        at, joined = np.flatnonzero(result.row_of >= 0), np.full(len(known), -1, np.int64)
         known = known[at]
         sign, bound = result.sign[:, at], result.bound[:, at]
         takes_part = selected[:, at] & (bound > 0)
@@ -55,7 +55,7 @@ class RowlessExpansion(Expansion):
         self.example[new], self.code[new] = result.examples[at[entering]], result.codes[at[entering]]
         self.arrival[new] = self.cache.size[CLOCK] + np.arange(len(new))
         self.cache.size[CLOCK] += len(new)
-        joined: Ints = places[takes_part.any(axis=0)]
+        joined[at] = np.where(takes_part.any(axis=0), places, -1)
         return joined
 
     def write(self, problem: int, alpha: Values, g: Values) -> None:

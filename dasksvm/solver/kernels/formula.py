@@ -45,8 +45,8 @@ class Formula(ABC):
         γ="scale" is 1 / (d · mean of |v - m|^order) over all values v of the data, whose mean is m: 2 stands for the variance,
         1 for the mean absolute deviation. γ="auto" is 1 / d.
     cost : float
-        Multiply-adds of a kernel value for each feature of dense rows, roughly; 1 for kernels of dot products. Tasks of a cluster
-        are sized by it, which does not affect models.
+        Multiply-adds of a kernel value for each feature of dense rows, roughly; 1 for kernels of dot products. `Kernel.seconds`
+        uses it: for the sizes of tasks, and to decide whether the block engine keeps kernel values.
     libsvm : LibsvmName or None
         None: LIBSVM does not have this kernel.
     sklearn : str or None

@@ -93,6 +93,7 @@ def _shape_of_products(width: int, dtype: np.dtype[Any]) -> TileShape:
 def is_uniform(shape: TileShape, width: int, dtype: np.dtype[Any]) -> bool:
     """Test whether the product of the same two vectors has the same bits at all places of a tile, also if they are exchanged.
 
+    BLAS must be limited to one thread, as it is wherever tiles are computed: with two, a tile is cut into other blocks.
     The numbers have very different sizes, so that another order of the additions almost surely gives another sum.
     """
     generator = np.random.default_rng(0)

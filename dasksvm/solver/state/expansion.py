@@ -219,9 +219,9 @@ class Expansion(Stateful):
         first: Floats = row[0]
         return first
 
-    def rows_among(self, among: Features, rows: Ints) -> Floats:
+    def rows_among(self, among: Features, rows: Ints, out: Floats | None = None) -> Floats:
         """Compute some rows of the kernel matrix of the examples `among`, in two halves."""
-        found = np.empty((len(rows), len(among)), among.dtype)
+        found = np.empty((len(rows), len(among)), among.dtype) if out is None else out
 
         def fill(part: tuple[int, int]) -> None:
             self.kernel.tile(among.take(rows[slice(*part)]), among, out=found[slice(*part)])
