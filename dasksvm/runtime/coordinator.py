@@ -43,7 +43,7 @@ from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, RowsPlan, ScorePlan
 from dasksvm.training.local_executor import map_with_helper, run_with_helper
 from dasksvm.training.snapshots import Checkpoint, Memo, Snapshots
-from dasksvm.training.timings import Timings
+from dasksvm.training.timings import PartTimer, Timings
 
 # Estimated seconds of kernel values in a task. Smaller tasks would suffer from the overhead of a task.
 TASK_SECONDS = 0.06
@@ -68,6 +68,7 @@ class Coordinator:
         self.options = options
         self.address = CoordinatorAddress(run, get_worker().address, f"dasksvm-coordinator-{run}")
         self.timings = Timings()
+        self._timer = PartTimer(self.timings)
         self._published: dict[int, Plan] = {}
         self._unsent: list[ScorePlan] = []
         self._queue: deque[Plan] = deque()
@@ -134,7 +135,7 @@ class Coordinator:
         with one_thread(), ThreadPoolExecutor(1, "dasksvm-helper") if cores > 1 else nullcontext() as helper:
             try:
                 here = map if helper is None else partial(run_with_helper, helper)
-                self.learner.share_work(here, self._sums)
+                self.learner.share_work(here, self._sums, self._timer)
                 self._map = map if helper is None else partial(map_with_helper, helper)
                 warning = self._write_snapshot(turn.memo)
                 self._stop_at(turn.stop)
@@ -247,7 +248,7 @@ class Coordinator:
     def _request_plans(self) -> None:
         before = perf_counter()
         new = self.learner.plans()
-        self.timings.taking += perf_counter() - before
+        self.timings.submitting += perf_counter() - before
         self._publish_plans(new)
 
     def _continue_copy(self) -> Finished | None:

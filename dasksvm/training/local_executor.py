@@ -22,7 +22,7 @@ from dasksvm.solver.engine.tiles import member_rows
 from dasksvm.solver.kernels.features import Features, Ints
 from dasksvm.solver.messages import Plan, Progress, Result, RowsPlan, ScorePlan, Targets
 from dasksvm.training.snapshots import Memo, Snapshots
-from dasksvm.training.timings import Timings
+from dasksvm.training.timings import PartTimer, Timings
 
 
 class Source(Protocol):
@@ -114,10 +114,9 @@ class LocalExecutor:
             ThreadPoolExecutor(1, "dasksvm-helper") as helper,
         ):
             try:
-                if self.threads > 1:
-                    self.learner.share_work(partial(run_with_helper, helper))
-                for plan in [*self.learner.pending(), *self.learner.plans()]:
-                    waiting.append(self._submit(pool, plan))
+                shared = partial(run_with_helper, helper) if self.threads > 1 else map
+                self.learner.share_work(shared, observer=PartTimer(self.timings))
+                self._submit(pool, waiting, self.learner.pending())
                 while waiting:
                     seen = self.learner.seen
                     progress = self._apply(pool, waiting.popleft())
@@ -137,8 +136,7 @@ class LocalExecutor:
                         self._write_snapshot(snapshots, Memo(evaluation.entries, evaluated, seconds))
                     if stop:
                         self.learner.stop()
-                    for plan in self.learner.plans():
-                        waiting.append(self._submit(pool, plan))
+                    self._submit(pool, waiting)
                 watch(self.learner.progress(), time.perf_counter() - start)
             finally:
                 self.learner.share_work(map)
@@ -163,8 +161,14 @@ class LocalExecutor:
             warnings.warn(text, RuntimeWarning, stacklevel=6)
         self.timings.keeping += time.perf_counter() - before
 
-    def _submit(self, pool: ThreadPoolExecutor, plan: Plan) -> Future[Result] | RowsPlan:
-        return pool.submit(self._score, plan) if isinstance(plan, ScorePlan) else plan
+    def _submit(
+        self, pool: ThreadPoolExecutor, waiting: deque[Future[Result] | RowsPlan], pending: Iterable[Plan] = ()
+    ) -> None:
+        """Begin to execute the plans that are pending and those that the learner makes now."""
+        start = time.perf_counter()
+        for plan in [*pending, *self.learner.plans()]:
+            waiting.append(pool.submit(self._score, plan) if isinstance(plan, ScorePlan) else plan)
+        self.timings.submitting += time.perf_counter() - start
 
     def _apply(self, pool: ThreadPoolExecutor, first: Future[Result] | RowsPlan) -> Progress:
         start = time.perf_counter()

@@ -1,19 +1,32 @@
 """Timings of a run."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
+from typing import get_args
+
+from dasksvm.solver.messages import Part
 
 
 @dataclass
 class Timings:
     """How a run spent its time, in seconds, and how much it sent.
 
+    The main thread waits, takes, submits and keeps; the rest of `seconds` goes into callbacks and the like. What comes next is
+    the largest parts of taking and submitting, for training in blocks. The last three overlap with all others, because they
+    happen on other threads.
+
     Attributes
     ----------
     seconds : float
         Wall-clock time of the whole run, measured by the driver.
     waiting, taking, submitting, keeping : float
-        Time that the coordinator, or the main thread, spent waiting for batches, applying results, sending tasks and writing
-        snapshots.
+        Time that the coordinator, or the main thread, spent waiting for batches, applying results, making plans and sending
+        tasks, and writing snapshots.
+    updating, storing, squaring, solving, shifting, verifying : float
+        Time spent bringing the decision values of candidates up to date, completing kept rows, gathering or computing the kernel
+        values among working sets, making steps in them, moving gradients, and recomputing them in float64.
     pulling, reading, tiling : float
         Time that all workers or threads together spent waiting for members, reading rows and computing tiles.
     tasks, repeats : int
@@ -27,6 +40,12 @@ class Timings:
     taking: float = 0.0
     submitting: float = 0.0
     keeping: float = 0.0
+    updating: float = 0.0
+    storing: float = 0.0
+    squaring: float = 0.0
+    solving: float = 0.0
+    shifting: float = 0.0
+    verifying: float = 0.0
     pulling: float = 0.0
     reading: float = 0.0
     tiling: float = 0.0
@@ -38,4 +57,42 @@ class Timings:
         """Describe in one line what the run waited for."""
         share = self.waiting / self.seconds if self.seconds else 0.0
         work = f"reading {self.reading:.1f} s, kernel values {self.tiling:.1f} s"
-        return f"waited            {share:.1%} of the time for batches; all workers together: {work}"
+        line = f"waited            {share:.1%} of the time for batches; all workers together: {work}"
+        parts = [f"{name} {getattr(self, name):.1f} s" for name in get_args(Part) if getattr(self, name)]
+        return line + (f"\nspent             {', '.join(parts)}" if parts else "")
+
+
+class PartTimer:
+    """Measures the parts of applying results, for the thread that applies them.
+
+    A part that begins within another interrupts it, so that no time counts twice.
+
+    Parameters
+    ----------
+    timings : Timings
+        The time is added to it.
+    """
+
+    def __init__(self, timings: Timings) -> None:
+        self._timings = timings
+        self._running: list[Part] = []
+        self._since = 0.0
+
+    @contextmanager
+    def __call__(self, part: Part) -> Iterator[None]:
+        """Measure a part until the context ends."""
+        self._switch()
+        self._running.append(part)
+        try:
+            yield
+        finally:
+            self._switch()
+            self._running.pop()
+
+    def _switch(self) -> None:
+        """Add the time since the last switch to the part that was running."""
+        now = perf_counter()
+        if self._running:
+            name = self._running[-1]
+            setattr(self._timings, name, getattr(self._timings, name) + now - self._since)
+        self._since = now

@@ -184,7 +184,8 @@ class BlocksLearner(BiasedLearner):
         s.make_room(result)
         kept = np.flatnonzero(result.row_of >= 0)
         margins = result.margins.copy()
-        margins[:, kept] += self._moved_since(result, plan, arrivals)
+        with s.observe("updating"):
+            margins[:, kept] += self._moved_since(result, plan, arrivals)
         gradient, needed = result.sign - margins, find_needed_classes(s.working, SEEDS)
         found = pair_violations(result.sign, gradient, *self._levels(), needed)
         known = s.find_places(result.examples, self.seeds if self.all_new and self.epoch == 0 else None)
@@ -211,7 +212,8 @@ class BlocksLearner(BiasedLearner):
         new = np.flatnonzero(places >= 0)
         if len(new) and result.rows.shape[1]:
             known_rows = KnownRows(places[new], result.row_of[new], arrivals[0], arrivals[1], result.rows)
-            self.expansion.kernel_values.keep_known(self.expansion, known_rows)
+            with self.expansion.observe("storing"):
+                self.expansion.kernel_values.keep_known(self.expansion, known_rows)
 
     def _note_excess(self, result: CandidateBatch, plan: ScorePlan) -> None:
         violation = np.where(result.bound > 0, excess(plan.view, result.codes, result.sign, result.margins), -np.inf)
@@ -349,7 +351,8 @@ class BlocksLearner(BiasedLearner):
     def _verify(self) -> float:
         worst = 0.0
         for part in self._solved_problems():
-            exact = self.expansion.exact_gradients(part.problem, part.alpha)
+            with self.expansion.observe("verifying"):
+                exact = self.expansion.exact_gradients(part.problem, part.alpha)
             self.error = max(self.error, float(np.abs(exact - part.g)[part.member].max(initial=0.0)))
             self.finishing[-1].set_gradients(part.problem, exact)
         for part in self._solved_problems():

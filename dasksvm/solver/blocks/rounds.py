@@ -223,8 +223,9 @@ class Rounds(Stateful):
     def solve(self, expansion: Expansion) -> None:
         """Solve the problems of the working sets, and move the gradients of the members in play."""
         places = np.flatnonzero(self.chosen.any(axis=0))
-        self.kernel_values.begin_round(expansion, self.in_play)
-        self.kernel_values.complete(expansion, places)
+        with expansion.observe("storing"):
+            self.kernel_values.begin_round(expansion, self.in_play)
+            self.kernel_values.complete(expansion, places)
         after = self.alpha[:, places]
         busy = np.flatnonzero(self.chosen.any(axis=1))
         for start in range(0, len(busy), SQUARES):
@@ -234,7 +235,8 @@ class Rounds(Stateful):
         changed, amounts = places[moved], amounts[:, moved]
         before = self.g[:, changed]
         self.alpha[:, changed] = after[:, moved]
-        self.kernel_values.move_gradients(expansion, self.g, self.in_play, changed, amounts)
+        with expansion.observe("shifting"):
+            self.kernel_values.move_gradients(expansion, self.g, self.in_play, changed, amounts)
         gains = 0.5 * np.einsum("ps,ps->p", amounts, before + self.g[:, changed])
         self.gain = float(gains.sum())
         self.dual = self.dual + gains
@@ -242,7 +244,8 @@ class Rounds(Stateful):
     def _solve_problems(self, expansion: Expansion, problems: Ints, places: Ints, after: Values) -> None:
         """Solve the problems of some working sets; the coefficients at `places` are written to `after`."""
         chosen = [np.flatnonzero(self.chosen[p]) for p in problems]
-        squares = self.kernel_values.squares(expansion, chosen)
+        with expansion.observe("squaring"):
+            squares = self.kernel_values.squares(expansion, chosen)
         steps = np.zeros(len(problems), np.int64)
 
         def solve_some(part: tuple[int, int]) -> None:
@@ -253,7 +256,8 @@ class Rounds(Stateful):
                 steps[number] = solve_block(squares[number], alpha, g, lower, upper, float(self.target[p]), limit)
                 after[p, np.searchsorted(places, at)] = alpha
 
-        expansion.in_halves(solve_some, len(problems), 1)
+        with expansion.observe("solving"):
+            expansion.in_halves(solve_some, len(problems), 1)
         self.steps += int(steps.sum())
 
     def _shrink(self) -> None:
@@ -276,7 +280,8 @@ class Rounds(Stateful):
             amounts = self.alpha - before
             moved = np.flatnonzero(amounts.any(axis=0))
             left_out = np.flatnonzero(self.shrink_round == number)
-            self.kernel_values.move_others(expansion, self.g, left_out, moved, amounts[:, moved])
+            with expansion.observe("shifting"):
+                self.kernel_values.move_others(expansion, self.g, left_out, moved, amounts[:, moved])
         self.alpha_before, self.unshrunk = [], True
         self.in_play = self.member.any(axis=0)
 

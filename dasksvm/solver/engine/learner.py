@@ -24,7 +24,7 @@ from dasksvm.solver.kernels.features import Flags, Ints
 from dasksvm.solver.messages import CandidateBatch, MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan, View
 from dasksvm.solver.state.batch import ENTERED, SEEN, STEPS, Batch, finish_batch, make_batch
 from dasksvm.solver.state.capture import Stateful
-from dasksvm.solver.state.expansion import Expansion, RangeMap, SumsElsewhere
+from dasksvm.solver.state.expansion import Expansion, Observer, RangeMap, SumsElsewhere, unobserved
 
 LEAST_BATCH, LARGEST_BATCH = 64, 500
 REFRESHES, MOST_EPOCHS = 5, 100
@@ -175,9 +175,12 @@ class Learner(Stateful, ABC):
         self.phase = "online" if self.phase == "seeding" else self.phase
         self.stopped = True
 
-    def share_work(self, parallel_map: RangeMap, sums_elsewhere: SumsElsewhere | None = None) -> None:
-        """Set a `map` that runs in parallel, and a function that computes sums elsewhere; the results do not depend on them."""
-        self.expansion.parallel_map, self.expansion.sums_elsewhere = parallel_map, sums_elsewhere
+    def share_work(
+        self, parallel_map: RangeMap, elsewhere: SumsElsewhere | None = None, observer: Observer = unobserved
+    ) -> None:
+        """Set a parallel `map`, what computes sums elsewhere and what measures times; the results do not depend on them."""
+        s = self.expansion
+        s.parallel_map, s.sums_elsewhere, s.observe = parallel_map, elsewhere, observer
 
     def use_memory(self, budget: int) -> None:
         """Set the bytes of kernel values that may be kept, instead of `cache_bytes`.

@@ -1,6 +1,7 @@
 """The expansion S: working arrays, features and kernel rows of its members, and which example each of them is."""
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from typing import Any, ClassVar, Self
 
@@ -12,7 +13,7 @@ from dasksvm.solver.engine.tiles import margins, pair_violations
 from dasksvm.solver.kernels.features import Features, FeatureStore, Floats, Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.memory import Workspace
-from dasksvm.solver.messages import CandidateBatch, SumsPlan, View
+from dasksvm.solver.messages import CandidateBatch, Part, SumsPlan, View
 from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.direction_search import entry_levels, subtract_rows
@@ -52,6 +53,13 @@ MOVED_ROWS = 512
 RangeMap = Callable[[Callable[[tuple[int, int]], None], Iterable[tuple[int, int]]], Iterable[None]]
 # Computes sums on other processes; None if it is better to compute them here.
 SumsElsewhere = Callable[[SumsPlan], NDArray[np.float64] | None]
+# Is told when a part of the work begins and ends, to measure its time.
+Observer = Callable[[Part], AbstractContextManager[None]]
+
+
+def unobserved(part: Part) -> AbstractContextManager[None]:
+    """Return a context that measures nothing."""
+    return nullcontext()
 
 
 class Expansion(Stateful):
@@ -83,6 +91,7 @@ class Expansion(Stateful):
     def __init__(self, kernel: Kernel, problems: int, cache_bytes: int) -> None:
         self.parallel_map: RangeMap = map
         self.sums_elsewhere: SumsElsewhere | None = None
+        self.observe: Observer = unobserved
         self.kernel = kernel
         self.cache_bytes = cache_bytes
         self.working: Any = self._empty(problems)
@@ -347,7 +356,7 @@ class Expansion(Stateful):
     def with_own_cache(self) -> Self:
         """Return an expansion that shares the members but has a row cache of its own; its members must not be changed."""
         other = copy(self)
-        other.parallel_map, other.sums_elsewhere = map, None
+        other.parallel_map, other.sums_elsewhere, other.observe = map, None, unobserved
         other.cache = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
         return other
 
