@@ -176,11 +176,14 @@ class Learner(Stateful, ABC):
         self.stopped = True
 
     def share_work(
-        self, parallel_map: RangeMap, elsewhere: SumsElsewhere | None = None, observer: Observer = unobserved
+        self, parallel_map: RangeMap, sums: SumsElsewhere | None = None, observer: Observer = unobserved
     ) -> None:
         """Set a parallel `map`, what computes sums elsewhere and what measures times; the results do not depend on them."""
-        s = self.expansion
-        s.parallel_map, s.sums_elsewhere, s.observe = parallel_map, elsewhere, observer
+        self.expansion.parallel_map, self.expansion.sums_elsewhere, self.expansion.observe = (
+            parallel_map,
+            sums,
+            observer,
+        )
 
     def use_memory(self, budget: int) -> None:
         """Set the bytes of kernel values that may be kept, instead of `cache_bytes`.
