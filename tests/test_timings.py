@@ -8,6 +8,7 @@ from dasksvm.solver.blocks.learner import BlocksSettings
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.messages import Part
+from dasksvm.solver.state.expansion import Tools
 from dasksvm.training import timings
 from dasksvm.training.timings import PartTimer, Timings
 from tests.clusters import cluster
@@ -71,7 +72,7 @@ def test_a_copy_is_not_measured():
     found = Timings()
     given = COMMON | {"kernel": Kernel("rbf", 0.5)}
     learner = make_learner(BlocksSettings(batch=100, working_set=50, **given))
-    learner.share_work(map, observer=PartTimer(found))
-    with learner.expansion.with_own_cache().observe("shifting"):
+    learner.use_tools(Tools(observe=PartTimer(found)))
+    with learner.expansion.with_own_cache().tools.observe("shifting"):
         pass
     assert found == Timings()

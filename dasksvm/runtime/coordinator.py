@@ -41,6 +41,7 @@ from dasksvm.solver.engine.tiles import Map, member_rows
 from dasksvm.solver.kernels.features import Features
 from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import Plan, Progress, RowsPlan, ScorePlan
+from dasksvm.solver.state.expansion import Tools
 from dasksvm.training.local_executor import map_with_helper, run_with_helper
 from dasksvm.training.snapshots import Checkpoint, Memo, Snapshots
 from dasksvm.training.timings import PartTimer, Timings
@@ -135,7 +136,7 @@ class Coordinator:
         with one_thread(), ThreadPoolExecutor(1, "dasksvm-helper") if cores > 1 else nullcontext() as helper:
             try:
                 here = map if helper is None else partial(run_with_helper, helper)
-                self.learner.share_work(here, self._sums, self._timer)
+                self.learner.use_tools(Tools(here, self._sums, self._timer))
                 self._map = map if helper is None else partial(map_with_helper, helper)
                 warning = self._write_snapshot(turn.memo)
                 self._stop_at(turn.stop)
@@ -160,7 +161,7 @@ class Coordinator:
                 # The frames of a traceback would keep this object alive.
                 error = raised.with_traceback(None)
             finally:
-                self.learner.share_work(map)
+                self.learner.use_tools(Tools())
         taken = perf_counter() - start
         self._seconds += taken
         self._awaiting_verdict |= finished is not None

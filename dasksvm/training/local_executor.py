@@ -21,6 +21,7 @@ from dasksvm.solver.engine.preview import Finished, finished_copy, is_due
 from dasksvm.solver.engine.tiles import member_rows
 from dasksvm.solver.kernels.features import Features, Ints
 from dasksvm.solver.messages import Plan, Progress, Result, RowsPlan, ScorePlan, Targets
+from dasksvm.solver.state.expansion import Tools
 from dasksvm.training.snapshots import Memo, Snapshots
 from dasksvm.training.timings import PartTimer, Timings
 
@@ -115,7 +116,7 @@ class LocalExecutor:
         ):
             try:
                 shared = partial(run_with_helper, helper) if self.threads > 1 else map
-                self.learner.share_work(shared, observer=PartTimer(self.timings))
+                self.learner.use_tools(Tools(shared, observe=PartTimer(self.timings)))
                 self._submit(pool, waiting, self.learner.pending())
                 while waiting:
                     seen = self.learner.seen
@@ -139,7 +140,7 @@ class LocalExecutor:
                     self._submit(pool, waiting)
                 watch(self.learner.progress(), time.perf_counter() - start)
             finally:
-                self.learner.share_work(map)
+                self.learner.use_tools(Tools())
                 pool.shutdown(wait=True, cancel_futures=True)
         self.timings.seconds += time.perf_counter() - began
         return self.timings
@@ -200,7 +201,7 @@ class LocalExecutor:
 def run_with_helper(
     helper: ThreadPoolExecutor, work: Callable[[tuple[int, int]], None], parts: Iterable[tuple[int, int]]
 ) -> Iterable[None]:
-    """Do the first part here and the others on the helper thread: two threads for `Learner.share_work`."""
+    """Do the first part here and the others on the helper thread: two threads for `Tools.parallel_map`."""
     first, *others = parts
     futures = [helper.submit(work, part) for part in others]
     try:

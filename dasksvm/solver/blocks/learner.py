@@ -184,7 +184,7 @@ class BlocksLearner(BiasedLearner):
         s.make_room(result)
         kept = np.flatnonzero(result.row_of >= 0)
         margins = result.margins.copy()
-        with s.observe("updating"):
+        with s.tools.observe("updating"):
             margins[:, kept] += self._moved_since(result, plan, arrivals)
         gradient, needed = result.sign - margins, find_needed_classes(s.working, SEEDS)
         found = pair_violations(result.sign, gradient, *self._levels(), needed)
@@ -212,7 +212,7 @@ class BlocksLearner(BiasedLearner):
         new = np.flatnonzero(places >= 0)
         if len(new) and result.rows.shape[1]:
             known_rows = KnownRows(places[new], result.row_of[new], arrivals[0], arrivals[1], result.rows)
-            with self.expansion.observe("storing"):
+            with self.expansion.tools.observe("storing"):
                 self.expansion.kernel_values.keep_known(self.expansion, known_rows)
 
     def _note_excess(self, result: CandidateBatch, plan: ScorePlan) -> None:
@@ -351,7 +351,7 @@ class BlocksLearner(BiasedLearner):
     def _verify(self) -> float:
         worst = 0.0
         for part in self._solved_problems():
-            with self.expansion.observe("verifying"):
+            with self.expansion.tools.observe("verifying"):
                 exact = self.expansion.exact_gradients(part.problem, part.alpha)
             self.error = max(self.error, float(np.abs(exact - part.g)[part.member].max(initial=0.0)))
             self.finishing[-1].set_gradients(part.problem, exact)

@@ -35,7 +35,7 @@ def some_sums(kernel: Kernel, plan: SumsPlan, first: int, last: int, workspace: 
 def sums_at_members(s: Expansion, plan: SumsPlan) -> Values:
     """Compute Σ_s amount_s K_s at members, shape (P, m), here or elsewhere: the pieces and their bits are the same."""
     s.evaluations += len(plan.order) * len(plan.support)
-    found = None if s.sums_elsewhere is None else s.sums_elsewhere(plan)
+    found = None if s.tools.sums_elsewhere is None else s.tools.sums_elsewhere(plan)
     if found is not None:
         return found
     result = np.empty((len(plan.amounts), len(plan.order)))

@@ -223,7 +223,7 @@ class Rounds(Stateful):
     def solve(self, expansion: Expansion) -> None:
         """Solve the problems of the working sets, and move the gradients of the members in play."""
         places = np.flatnonzero(self.chosen.any(axis=0))
-        with expansion.observe("storing"):
+        with expansion.tools.observe("storing"):
             self.kernel_values.begin_round(expansion, self.in_play)
             self.kernel_values.complete(expansion, places)
         after = self.alpha[:, places]
@@ -235,7 +235,7 @@ class Rounds(Stateful):
         changed, amounts = places[moved], amounts[:, moved]
         before = self.g[:, changed]
         self.alpha[:, changed] = after[:, moved]
-        with expansion.observe("shifting"):
+        with expansion.tools.observe("shifting"):
             self.kernel_values.move_gradients(expansion, self.g, self.in_play, changed, amounts)
         gains = 0.5 * np.einsum("ps,ps->p", amounts, before + self.g[:, changed])
         self.gain = float(gains.sum())
@@ -244,7 +244,7 @@ class Rounds(Stateful):
     def _solve_problems(self, expansion: Expansion, problems: Ints, places: Ints, after: Values) -> None:
         """Solve the problems of some working sets; the coefficients at `places` are written to `after`."""
         chosen = [np.flatnonzero(self.chosen[p]) for p in problems]
-        with expansion.observe("squaring"):
+        with expansion.tools.observe("squaring"):
             squares = self.kernel_values.squares(expansion, chosen)
         steps = np.zeros(len(problems), np.int64)
 
@@ -256,7 +256,7 @@ class Rounds(Stateful):
                 steps[number] = solve_block(squares[number], alpha, g, lower, upper, float(self.target[p]), limit)
                 after[p, np.searchsorted(places, at)] = alpha
 
-        with expansion.observe("solving"):
+        with expansion.tools.observe("solving"):
             expansion.in_halves(solve_some, len(problems), 1)
         self.steps += int(steps.sum())
 
@@ -280,7 +280,7 @@ class Rounds(Stateful):
             amounts = self.alpha - before
             moved = np.flatnonzero(amounts.any(axis=0))
             left_out = np.flatnonzero(self.shrink_round == number)
-            with expansion.observe("shifting"):
+            with expansion.tools.observe("shifting"):
                 self.kernel_values.move_others(expansion, self.g, left_out, moved, amounts[:, moved])
         self.alpha_before, self.unshrunk = [], True
         self.in_play = self.member.any(axis=0)

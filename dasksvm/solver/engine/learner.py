@@ -24,7 +24,7 @@ from dasksvm.solver.kernels.features import Flags, Ints
 from dasksvm.solver.messages import CandidateBatch, MemberRows, Plan, Progress, Result, RowsPlan, ScorePlan, View
 from dasksvm.solver.state.batch import ENTERED, SEEN, STEPS, Batch, finish_batch, make_batch
 from dasksvm.solver.state.capture import Stateful
-from dasksvm.solver.state.expansion import Expansion, Observer, RangeMap, SumsElsewhere, unobserved
+from dasksvm.solver.state.expansion import Expansion, Tools
 
 LEAST_BATCH, LARGEST_BATCH = 64, 500
 REFRESHES, MOST_EPOCHS = 5, 100
@@ -175,15 +175,9 @@ class Learner(Stateful, ABC):
         self.phase = "online" if self.phase == "seeding" else self.phase
         self.stopped = True
 
-    def share_work(
-        self, parallel_map: RangeMap, sums: SumsElsewhere | None = None, observer: Observer = unobserved
-    ) -> None:
-        """Set a parallel `map`, what computes sums elsewhere and what measures times; the results do not depend on them."""
-        self.expansion.parallel_map, self.expansion.sums_elsewhere, self.expansion.observe = (
-            parallel_map,
-            sums,
-            observer,
-        )
+    def use_tools(self, tools: Tools) -> None:
+        """Set what the process that runs the learner provides; the results do not depend on it."""
+        self.expansion.tools = tools
 
     def use_memory(self, budget: int) -> None:
         """Set the bytes of kernel values that may be kept, instead of `cache_bytes`.

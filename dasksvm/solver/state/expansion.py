@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,15 +51,29 @@ SQUARE_PART = 64
 # Gradients that are updated from one tile of kernel values.
 MOVED_ROWS = 512
 RangeMap = Callable[[Callable[[tuple[int, int]], None], Iterable[tuple[int, int]]], Iterable[None]]
-# Computes sums on other processes; None if it is better to compute them here.
-SumsElsewhere = Callable[[SumsPlan], NDArray[np.float64] | None]
-# Is told when a part of the work begins and ends, to measure its time.
-Observer = Callable[[Part], AbstractContextManager[None]]
 
 
 def unobserved(part: Part) -> AbstractContextManager[None]:
     """Return a context that measures nothing."""
     return nullcontext()
+
+
+class Tools(NamedTuple):
+    """What the process that runs a learner provides; no result depends on it.
+
+    Attributes
+    ----------
+    parallel_map : callable
+        A `map` that may run in parallel.
+    sums_elsewhere : callable, optional
+        Computes sums on other processes; returns None if it is better to compute them here.
+    observe : callable
+        Measures a part of the work, with the context that it returns.
+    """
+
+    parallel_map: RangeMap = map
+    sums_elsewhere: Callable[[SumsPlan], NDArray[np.float64] | None] | None = None
+    observe: Callable[[Part], AbstractContextManager[None]] = unobserved
 
 
 class Expansion(Stateful):
@@ -89,9 +103,7 @@ class Expansion(Stateful):
     )
 
     def __init__(self, kernel: Kernel, problems: int, cache_bytes: int) -> None:
-        self.parallel_map: RangeMap = map
-        self.sums_elsewhere: SumsElsewhere | None = None
-        self.observe: Observer = unobserved
+        self.tools = Tools()
         self.kernel = kernel
         self.cache_bytes = cache_bytes
         self.working: Any = self._empty(problems)
@@ -243,7 +255,7 @@ class Expansion(Stateful):
         if count < 2 * least:
             work((0, count))
         else:
-            for _ in self.parallel_map(work, [(0, count // 2), (count // 2, count)]):
+            for _ in self.tools.parallel_map(work, [(0, count // 2), (count // 2, count)]):
                 pass
 
     def put_rows(self, cache: RowCache, places: Ints, rows: Floats) -> None:
@@ -356,7 +368,7 @@ class Expansion(Stateful):
     def with_own_cache(self) -> Self:
         """Return an expansion that shares the members but has a row cache of its own; its members must not be changed."""
         other = copy(self)
-        other.parallel_map, other.sums_elsewhere, other.observe = map, None, unobserved
+        other.tools = Tools()
         other.cache = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
         return other
 
