@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from dasksvm import LaSVC, train
 from dasksvm.config.blas import one_thread
+from dasksvm.solver.blocks.expansion import BlockExpansion
 from dasksvm.solver.blocks.keeping import EXPENSIVE, can_keep
 from dasksvm.solver.blocks.kept_rows import IDLE_ROUNDS, KeptRows
 from dasksvm.solver.blocks.learner import BlocksSettings
+from dasksvm.solver.decomposition.intake import view_for_intake
 from dasksvm.solver.engine import learner_state
+from dasksvm.solver.engine.choice import execute
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.kernels import uniform
@@ -23,6 +26,7 @@ from dasksvm.solver.kernels.kernel import DENSE_FEATURE, SPARSE_FEATURE, VALUE, 
 from dasksvm.solver.kernels.registry import KERNELS
 from dasksvm.solver.kernels.uniform import SHAPES, STRIP, VARYING, fill_uniformly, is_uniform, shape_of_tiles
 from dasksvm.solver.memory import Workspace
+from dasksvm.solver.messages import ScorePlan
 from dasksvm.training.local_executor import LocalExecutor
 from tests.clusters import cluster, digest
 from tests.helpers import COMMON, Rows, run
@@ -133,6 +137,54 @@ def test_pages_hold_what_was_written_until_they_are_dropped(seed):
         for strip, place in zip(*np.nonzero(found >= 0), strict=True):
             own = names[strip * STRIP : (strip + 1) * STRIP]
             np.testing.assert_array_equal(kept.pages[found[strip, place], : len(own)], place * 1e6 + own)
+
+
+def test_spare_memory_is_given_whole_or_not_at_all():
+    kept = KeptRows(3 * STRIP * 8, np.dtype(np.float64))
+    kept.make_room(9, 2)
+    kept.mark_filled(kept.allocate(np.array([0, 1]), 100), 100)
+    strips, missing = np.array([1]), np.array([[True, True]])
+    assert np.all(kept.allocate_spare(np.array([0, 1]), strips, missing) < 0)
+    missing[0, 1] = False
+    assert (kept.allocate_spare(np.array([0, 1]), strips, missing) >= 0).tolist() == [[True, False]]
+
+
+def test_what_a_row_lacks_is_copied_for_all_rows_of_its_strip():
+    """The rows of members that come later have what those of older ones lack; strips have members of one class."""
+    s = members(3 * STRIP)
+    kernel_values, count = s.kernel_values, 3 * STRIP
+    with one_thread():
+        if not shape_of_tiles(s.kernel, s.members()).uniform:
+            pytest.skip("with this BLAS no values are kept")
+        old, new = np.arange(count) >= STRIP, np.arange(STRIP)
+        kernel_values.begin_round(s, old)
+        kernel_values.complete(s, np.arange(STRIP, 2 * STRIP))
+        kernel_values.begin_round(s, np.ones(count, np.bool_))
+        kernel_values.complete(s, new)
+        computed = s.evaluations
+        kernel_values.complete(s, np.array([STRIP]))
+        assert s.evaluations == computed
+        kept, rows = kernel_values.kept, np.arange(STRIP, 2 * STRIP, 2)
+        assert np.any(kept.find(rows + 1, count) < 0)
+        pages = kept.find(rows, count)
+        assert np.all(pages >= 0)
+        whole = np.empty((count, count), np.float32)
+        fill_uniformly(s.kernel, s.members(), s.members(), whole, Workspace())
+        for strip in range(3):
+            columns = kernel_values.columns[strip * STRIP : (strip + 1) * STRIP]
+            np.testing.assert_array_equal(kept.pages[pages[strip]], whole[np.ix_(rows, columns)])
+
+
+def members(count):
+    """An expansion with some members."""
+    s = BlockExpansion(Kernel("rbf", 1 / WIDTH), 1, 1 << 24)
+    rows = Rows(wide(count)[0].astype(np.float32), np.resize([-1.0, 1.0], count), np.ones(count), np.float32)
+    ids = np.arange(count)
+    plan = ScorePlan(0, ids, view_for_intake(0, 1))
+    result = execute(plan, s.kernel, rows.features(ids), rows.targets(ids), Workspace())
+    s.make_room(result)
+    s.add_members(result, result.sign, np.ones((1, count), np.bool_), np.full(count, -1))
+    return s
 
 
 def test_idle_rows_make_room():

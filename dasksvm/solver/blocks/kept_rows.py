@@ -58,15 +58,21 @@ class KeptRows:
             wide[:, : self.table.shape[1]] = self.table
             self.table = wide
 
-    def find(self, places: Ints, columns: int) -> Pages:
-        """Return the page of each strip of some rows, shape (strips, rows); -1 where a page lacks values or is not kept."""
-        strips = -(-columns // STRIP)
-        found = np.full((len(places), strips), -1, np.int32)
-        lines = self.line[places]
-        kept = lines >= 0
-        pages = self.table[lines[kept], :strips]
-        found[kept] = np.where((pages >= 0) & (self.filled[pages] >= _ends(strips, columns)), pages, -1)
-        return np.ascontiguousarray(found.T)
+    def find(self, places: Ints, columns: int, strips: Ints | None = None) -> Pages:
+        """Return the page of each strip of some rows, shape (strips, rows); -1 where a page lacks values or is not kept.
+
+        Parameters
+        ----------
+        places : ndarray of int64
+        columns : int
+            Number of columns.
+        strips : ndarray of int64, optional
+            The strips to look at; by default all of them.
+        """
+        wanted = np.arange(-(-columns // STRIP)) if strips is None else strips
+        found = np.empty((len(wanted), len(places)), np.int32)
+        _find(self.table, self.filled, self.line[places], wanted, columns, found)
+        return found
 
     def allocate(self, places: Ints, columns: int) -> Pages:
         """Provide pages for all strips of some rows, which are used now, as far as the budget allows; `mark_filled` follows.
@@ -76,11 +82,19 @@ class KeptRows:
         ndarray of int32, shape (strips, rows)
             Pages to be filled; -1 where the values are kept already, or where there is no memory for them.
         """
-        strips = -(-columns // STRIP)
         lines = self.line[places]
         self.used[lines[lines >= 0]] = self.round
-        missing = self.find(places, columns) < 0
-        wanted = np.flatnonzero(missing.any(axis=0))
+        return self._give(places, self.find(places, columns) < 0)
+
+    def allocate_spare(self, places: Ints, strips: Ints, missing: Flags) -> Pages:
+        """Provide the pages that are missing in some strips, shape (strips, rows), unless too little memory is left."""
+        everywhere = np.zeros((int(strips.max()) + 1, len(places)), np.bool_)
+        everywhere[strips] = missing & (np.count_nonzero(missing) <= self.capacity - self.fresh + len(self.free))
+        return self._give(places, everywhere)[strips]
+
+    def _give(self, places: Ints, missing: Flags) -> Pages:
+        """Provide the missing pages as far as there is memory; see `allocate`."""
+        strips, wanted = len(missing), np.flatnonzero(missing.any(axis=0))
         given = np.full(missing.shape, -1, np.int32)
         if not len(wanted):
             return given
@@ -155,6 +169,18 @@ class KeptRows:
 
         in_halves(move, len(lines), 1)
         self.free.extend(unused[unused >= 0].tolist())
+
+
+@njit()
+def _find(
+    table: Pages, filled: NDArray[np.int16], lines: Ints, strips: Ints, columns: int, found: Pages
+) -> None:  # pragma: no cover
+    """Fill `found`, of shape (strips, rows), with the pages of some lines of the table that have all values, -1 elsewhere."""
+    for r in range(len(lines)):
+        for at in range(len(strips)):
+            page = table[lines[r], strips[at]] if lines[r] >= 0 else np.int32(-1)
+            complete = page >= 0 and filled[page] >= min(columns - strips[at] * STRIP, STRIP)
+            found[at, r] = page if complete else np.int32(-1)
 
 
 @njit()

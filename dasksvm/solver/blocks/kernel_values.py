@@ -121,6 +121,7 @@ class KernelValues:
         """Compute and keep the rows of some members, as far as they are not kept and the budget allows."""
         if self.kept is None:
             return
+        self._copy_strips(s, places)
         given = self.kept.allocate(places, len(self.columns))
         wanted = np.flatnonzero((given >= 0).any(axis=0))
         if len(wanted):
@@ -129,11 +130,44 @@ class KernelValues:
             self._compute_rows(s, places, np.where(copied, -1, given))
             self.kept.mark_filled(given, len(self.columns))
 
-    def _copy_columns(self, s: Expansion, places: Ints, given: Pages) -> Flags:
-        """Fill pages from the rows of the members that are their columns, as kernels are symmetric; return which.
+    def _copy_strips(self, s: Expansion, places: Ints) -> None:
+        """Copy what rows lack in full strips from the rows of the members that are these columns, as kernels are symmetric.
 
-        The rows of new members have the values that the rows of older ones lack.
+        The rows of new members have the values that the rows of older ones lack. Reading what one row lacks takes nearly as long
+        as reading what all rows of its strip lack. So all of them get it, because most will need it.
         """
+        assert self.kept is not None
+        kept, full = self.kept, len(self.columns) // STRIP
+        columns, numbers = self.columns[: full * STRIP], self._column_numbers(s)[places]
+        numbers = numbers[numbers < full * STRIP]
+        strips, rows = np.nonzero(kept.find(columns[numbers], full * STRIP) < 0)
+        # Strips that some rows lack, and which rows these are, by their own strips.
+        lacking, strips = np.unique(strips, return_inverse=True)
+        wanted = np.zeros((len(lacking), full), np.bool_)
+        wanted[strips, numbers[rows] // STRIP] = True
+        live = (self.arrivals[: full * STRIP] == s.arrival[columns]).reshape(full, STRIP)
+        sources = kept.find(columns.reshape(full, STRIP)[lacking].ravel(), full * STRIP)
+        sources = sources.reshape(full, len(lacking), STRIP)
+        wanted &= ((sources >= 0) | ~live[lacking]).all(axis=2).T
+        if not wanted.any():
+            return
+        missing = kept.find(columns, full * STRIP, lacking) < 0
+        missing &= np.repeat(wanted, STRIP, axis=1) & live.ravel() & (kept.line[columns] >= 0)
+        given = kept.allocate_spare(columns, lacking, missing)
+
+        def copy(part: tuple[int, int]) -> None:
+            for which in range(*part):
+                for other in np.flatnonzero(wanted[which]):
+                    to = given[which, other * STRIP : (other + 1) * STRIP]
+                    at = np.flatnonzero(to >= 0)
+                    if len(at):
+                        _transpose(kept.pages, np.where(live[lacking[which]], sources[other, which], -1), at, to[at])
+
+        s.in_halves(copy, len(lacking), 1)
+        kept.filled[given[given >= 0]] = STRIP
+
+    def _copy_columns(self, s: Expansion, places: Ints, given: Pages) -> Flags:
+        """Copy what the rows still lack in the same way, one by one; return which pages are filled."""
         assert self.kept is not None
         kept = self.kept
         strip_of, position = np.divmod(self._column_numbers(s)[places], STRIP)
@@ -333,14 +367,13 @@ def _store(tile: Floats, border: int, to: NDArray[np.int32], pages: Floats) -> N
 @njit()
 def _transpose(pages: Floats, source: Pages, at: Ints, to: NDArray[np.int32]) -> None:  # pragma: no cover
     """Fill the pages `to` with column `at` of the pages in `source`, and with 0 where the source is -1."""
-    for c in range(len(source)):
-        if source[c] < 0:
-            for r in range(len(to)):
-                pages[to[r], c] = 0
-        else:
-            line = pages[source[c]]
-            for r in range(len(to)):
-                pages[to[r], c] = line[at[r]]
+    step = 16  # rows and columns of a block that stays in the cache
+    for top in range(0, len(to), step):
+        for left in range(0, len(source), step):
+            for r in range(top, min(top + step, len(to))):
+                page, position = pages[to[r]], at[r]
+                for c in range(left, min(left + step, len(source))):
+                    page[c] = pages[source[c], position] if source[c] >= 0 else 0
 
 
 @njit()
