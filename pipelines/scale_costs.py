@@ -167,6 +167,7 @@ def _time_calls(to: CoordinatorAddress) -> dict[str, float]:
         return statistics.median(times)
 
     alone, large = seconds(0, REPEATS), seconds(BYTES, REPEATS // 3)
+    sync(worker.loop, all_at_once)  # opens the connections
     start = time.perf_counter()
     sync(worker.loop, all_at_once)
     together = (time.perf_counter() - start) / TOGETHER

@@ -58,8 +58,9 @@ class Outcome:
     seconds : float
     parts : dict of str to float
         Seconds of the coordinator: waiting for batches, waiting for sums of the workers ("sharing"), and computing.
-    busy, sending, working : float
-        Shares of the time: that the coordinator computes; that its link sends; that a thread of a worker computes, on average.
+    busy, sending, scheduling, working : float
+        Shares of the time: that the coordinator computes; that its link sends; that the scheduler handles tasks; that a thread
+        of a worker computes, on average.
     sent, received : float
         Bytes from and to the coordinator.
     tasks : float
@@ -71,6 +72,7 @@ class Outcome:
     parts: dict[str, float]
     busy: float
     sending: float
+    scheduling: float
     working: float
     sent: float
     received: float
@@ -185,6 +187,7 @@ class Simulation:
             self.parts,
             sum(self.parts[name] for name in COMPUTING) / total,
             self.sent * self.messages.byte / total,
+            self.tasks * self.messages.task_each / total,
             self.computed / (total * self.cluster.workers * self.cluster.threads),
             self.sent,
             self.received,

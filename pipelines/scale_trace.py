@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from dasksvm import config
 from dasksvm.config.blas import one_thread
 from dasksvm.config.workspaces import Workspaces
 from dasksvm.data.coding import Coding
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.sources import Examples
 from dasksvm.estimators._fitting import SharedSettings
-from dasksvm.estimators.lasvc import LaSVC
+from dasksvm.estimators.lasvc import BATCH, WORKING_SET, LaSVC
 from dasksvm.solver.blocks.kernel_values import KernelValues
 from dasksvm.solver.blocks.learner import BlocksLearner, BlocksSettings
 from dasksvm.solver.engine.choice import execute
@@ -153,7 +154,12 @@ class Trace:
         return cls(**found | {"shape": Shape(**found["shape"]), "steps": tuple(steps)})
 
 
-def trace_of(name: str, data: Dataset, parameters: dict[str, float], shape: Shape | None = None) -> Trace:
+def default_shape() -> Shape:
+    """Return the settings of LaSVC."""
+    return Shape(BATCH, WORKING_SET, int(config.get("lookahead")))
+
+
+def trace_of(name: str, data: Dataset, parameters: dict[str, float], shape: Shape) -> Trace:
     """Train LaSVC in blocks on a data set of two classes, without a cluster, and count.
 
     Parameters
@@ -163,31 +169,26 @@ def trace_of(name: str, data: Dataset, parameters: dict[str, float], shape: Shap
     data : Dataset
     parameters : dict
         C and gamma.
-    shape : Shape, optional
-        If not given, that of LaSVC.
+    shape : Shape
     """
     if len(data.classes) != 2:
         raise ValueError(f"{name} has {len(data.classes)} classes: only runs with two can be traced.")
     estimator = _Traced(C=parameters["C"], gamma=parameters["gamma"], engine="blocks", random_state=0)
     estimator.shape = shape
     estimator._fit(data, None, None, ())
-    return Trace(name, data.shape[1], len(data), estimator.used, tuple(estimator.steps))
+    return Trace(name, data.shape[1], len(data), shape, tuple(estimator.steps))
 
 
 class _Traced(LaSVC):
     """LaSVC that counts what a run does instead of measuring it."""
 
-    shape: Shape | None = None
-    used: Shape
+    shape: Shape
     steps: list[Step]
 
     def _settings(self, shared: SharedSettings, shape: tuple[int, int], coding: Coding) -> Settings:
         settings = super()._settings(shared, shape, coding)
         assert isinstance(settings, BlocksSettings)
-        if self.shape is not None:
-            settings = replace(settings, **asdict(self.shape))
-        self.used = Shape(settings.batch, settings.working_set, settings.lookahead)
-        return settings
+        return replace(settings, **asdict(self.shape))
 
     def _run(
         self, learner: Learner, examples: Examples, callbacks: Any, make_checkpoint: Any = None

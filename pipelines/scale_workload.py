@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dasksvm.estimators._fitting import CACHE_SIZE
 from dasksvm.solver.blocks.learner import LARGEST_SET, SET_PART
+from dasksvm.solver.engine.learner import LEAST_BATCH
 from dasksvm.solver.kernels.uniform import TILE_ROWS
 from pipelines.scale_trace import Shape, Shift, Step, Trace
 
@@ -27,7 +28,10 @@ LOOKAHEADS = 3
 COMPACTION = 0.25
 # Values that are kept: those of float32 that fit the default budget.
 KEPT_VALUES = (CACHE_SIZE << 20) // 4
-# What a round is described by; the counts of a batch are per example.
+# What a round is described by: the rows of a pass, or of a part of it; per row the candidates, the members that enter, and the
+# values that bring candidates up to date; the members of the working set; the members in play for each member of S; for each
+# member of the working set, the steps, the coefficients that change, and the values kept for each member in play. In finishing,
+# `size` is relative to what `BlocksLearner.finisher` chooses, and `rounds` tells how often a member of S is in a working set.
 COUNTS = (
     "members",
     "support",
@@ -103,8 +107,12 @@ class Workload:
     @classmethod
     def of(cls, traces: Sequence[Trace]) -> "Workload":
         """Fit the laws to some traces of a task, of which at least two must differ in the number of examples."""
-        if len({trace.examples for trace in traces}) < 2:
-            raise ValueError("laws of growth need traces of at least two sizes.")
+        points = np.log([_point(trace.examples, trace.shape) for trace in traces])
+        varying = (points - points.mean(axis=0))[:, np.ptp(points, axis=0) > 0]
+        if not np.ptp(points[:, 0]) > 0:
+            raise ValueError("laws of growth need traces of at least two numbers of examples.")
+        if np.linalg.matrix_rank(varying) < varying.shape[1]:
+            raise ValueError("the traces must vary each setting by itself, and not only together with others.")
         first: list[tuple[list[float], Counts]] = []
         later: list[tuple[list[float], Counts]] = []
         finishing: list[tuple[list[float], Counts]] = []
@@ -114,9 +122,11 @@ class Workload:
             first += [
                 (_point(steps[-1].seen, trace.shape), _counts(steps)) for steps in rounds if steps[-1].seen > begin
             ]
-            for found, steps in ((later, _of(trace, "online", 1)), (finishing, _of(trace, "finishing"))):
-                if steps:
-                    found.append((_point(trace.examples, trace.shape), _counts(steps)))
+            point, rest, last = _point(trace.examples, trace.shape), _of(trace, "online", 1), _of(trace, "finishing")
+            if rest:
+                later.append((point, _counts(rest)))
+            if last:
+                finishing.append((point, _relative_to_rule(_counts(last), trace.shape)))
         shapes = tuple(dict.fromkeys(trace.shape for trace in traces))
         second = _fit(later) if len({point[0] for point, _ in later}) > 1 else None
         return cls(traces[0].task, _fit(first), second, _fit(finishing), shapes)
@@ -153,28 +163,37 @@ def _rounds(trace: Trace, epoch: int) -> list[list[Step]]:
 
 
 def _counts(steps: list[Step]) -> Counts:
-    """Return the counts of some steps: those of batches per example, those of rounds per round."""
+    """Return the counts of some steps as `COUNTS` describes them."""
     rows, rounds = sum(step.rows for step in steps), max(sum(step.size > 0 for step in steps), 1)
+    members, chosen = float(np.mean([step.members for step in steps])), max(sum(step.size for step in steps), 1)
     shifts = [shift for step in steps for shift in step.shifts]
     changed = sum(shift.changed for shift in shifts)
-    values = sum(shift.rows * shift.changed for shift in shifts)
-    chosen = sum(step.size for step in steps)
-    columns = values / max(changed, 1)
+    columns = sum(shift.rows * shift.changed for shift in shifts) / max(changed, 1)
     per_row = 1 / max(rows, 1)
     return {
-        "members": float(np.mean([step.members for step in steps])),
+        "members": members,
         "support": sum(step.rows * step.support for step in steps) * per_row,
         "rows": float(rows),
         "candidates": sum(step.candidates for step in steps) * per_row,
         "arrived": (steps[-1].arrived - steps[0].arrived) * per_row,
         "updated": sum(step.updated for step in steps) * per_row,
         "size": chosen / rounds,
-        "inner": sum(step.inner for step in steps) / rounds,
-        "columns": columns,
-        "changed": changed / rounds,
+        "inner": sum(step.inner for step in steps) / chosen,
+        "columns": columns / members,
+        "changed": changed / chosen,
         "stored": sum(step.stored for step in steps) / max(chosen * columns, 1.0),
-        "rounds": float(rounds),
+        "rounds": chosen / members,
     }
+
+
+def _relative_to_rule(counts: Counts, shape: Shape) -> Counts:
+    """Return the counts of finishing with the size of the working set relative to that which the learner chooses."""
+    return counts | {"size": counts["size"] / _size_of_finishing(counts["members"], shape)}
+
+
+def _size_of_finishing(members: float, shape: Shape) -> float:
+    """Return how many members finishing chooses; see `BlocksLearner.finisher`."""
+    return float(np.clip(members / SET_PART, shape.working_set, LARGEST_SET * shape.working_set))
 
 
 def _fit(found: list[tuple[list[float], Counts]]) -> Laws:
@@ -195,8 +214,7 @@ class _Maker:
         """Make the trace."""
         edges = np.geomspace(FIRST_PART, 1.0, PARTS + 1) * self.examples
         for begin, end in zip([0.0, *edges[1:-1]], edges[1:], strict=True):
-            middle = float(np.sqrt(max(begin, end / 10) * end))
-            self._pass(self.workload.first, 0, middle, end - begin)
+            self._pass(self.workload.first, 0, (begin + end) / 2, end - begin)
         if self.workload.later is not None:
             scored = self.workload.later["rows"](_point(self.examples, self.shape))
             self._pass(self.workload.later, 1, float(self.examples), min(scored, self.examples))
@@ -207,28 +225,24 @@ class _Maker:
         """Return the counts after a number of examples, limited to what is possible."""
         found = {name: law(_point(seen, self.shape)) for name, law in laws.items()}
         found["members"] = min(found["members"], seen)
-        for name, limit in (
-            ("support", found["members"]),
-            ("columns", found["members"]),
-            ("size", found["members"]),
-            ("candidates", 1.0),
-            ("arrived", 1.0),
-            ("stored", 1.0),
-        ):
-            found[name] = min(found[name], limit)
-        found["changed"] = min(found["changed"], found["size"])
+        found["support"] = min(found["support"], found["members"])
+        found["columns"] = min(found["columns"] * found["members"], seen)
+        for name in ("candidates", "arrived", "changed", "stored"):
+            found[name] = min(found[name], 1.0)
         found["updated"] = min(found["updated"], found["candidates"] * found["members"])
         return found
 
     def _pass(self, laws: Laws, epoch: int, seen: float, rows: float) -> None:
         """Add the steps of a part of a pass: some of them, each of which stands for several."""
         counts = self._at(laws, seen)
-        each = max(-(-self.shape.batch // TILE_ROWS), 1)
-        pieces = max(rows / TILE_ROWS, 1.0)
-        count = max(ROUNDS, -(-LOOKAHEADS * self.shape.lookahead // each)) * each
-        count = int(min(count, np.ceil(pieces)))
-        growth = max(self._at(laws, seen + TILE_ROWS)["members"] - counts["members"], 0.0) if epoch == 0 else 0.0
-        entering = counts["arrived"] * TILE_ROWS
+        # As `BlocksLearner._batch_size` and `_batch` choose them: smaller at the beginning of a run.
+        piece = int(np.clip(max(counts["members"] / 4, seen / 64), LEAST_BATCH, TILE_ROWS))
+        batch = min(self.shape.batch, max(counts["members"] / 2, LEAST_BATCH))
+        each = int(np.ceil(batch / piece))
+        pieces = max(rows / piece, 1.0)
+        count = int(min(max(ROUNDS, np.ceil(LOOKAHEADS * self.shape.lookahead / each)) * each, np.ceil(pieces)))
+        growth = max(self._at(laws, seen + piece)["members"] - counts["members"], 0.0) if epoch == 0 else 0.0
+        entering = counts["arrived"] * piece
         # Each compaction sends all members again; on average, each evicted member costs this many more.
         sent = entering + max(entering - growth, 0.0) / COMPACTION
         for number in range(count):
@@ -240,12 +254,12 @@ class _Maker:
                 int(seen),
                 int(counts["members"]),
                 max(len(self.steps) - self.shape.lookahead + 1, 0),
-                rows=TILE_ROWS,
+                rows=piece,
                 support=int(counts["support"]),
                 slots=self.slots,
-                candidates=round(counts["candidates"] * TILE_ROWS),
+                candidates=round(counts["candidates"] * piece),
                 arrived=self.arrived,
-                updated=int(counts["updated"] * TILE_ROWS),
+                updated=int(counts["updated"] * piece),
                 times=pieces / count,
             )
             last = number % each == each - 1 or number == count - 1
@@ -253,27 +267,26 @@ class _Maker:
 
     def _with_round(self, step: Step, counts: Counts) -> Step:
         """Return a step that ends with a round."""
-        size, columns, changed = int(counts["size"]), int(counts["columns"]), int(counts["changed"])
+        size, columns = int(min(counts["size"], counts["members"])), int(counts["columns"])
+        changed = int(counts["changed"] * size)
         kept = min(1.0, KEPT_VALUES / max(counts["members"], 1.0) ** 2) if self.expensive else 0.0
         return replace(
             step,
             stored=int(kept * counts["stored"] * size * columns),
             squared=int((1 - kept) * size**2),
             size=size,
-            inner=int(counts["inner"]),
+            inner=int(counts["inner"] * size),
             shifts=(Shift(columns, changed, int((1 - kept) * columns * changed), not self.expensive, self.slots, 0),),
         )
 
     def _finish(self) -> None:
         """Add the rounds of finishing: some of them, each of which stands for several."""
         counts = self._at(self.workload.finishing, float(self.examples))
-        counts["size"] = min(
-            counts["size"],
-            float(np.clip(counts["members"] / SET_PART, self.shape.working_set, LARGEST_SET * self.shape.working_set))
-            * 2,
-        )
-        rounds = max(round(counts["rounds"]), 1)
+        counts["size"] *= _size_of_finishing(counts["members"], self.shape)
+        rounds = max(round(counts["rounds"] * counts["members"] / counts["size"]), 1)
         count = min(rounds, FINISHING_ROUNDS)
+        # A row is computed once, however often its member is chosen.
+        counts["stored"] = min(counts["stored"], 1.0 / max(counts["rounds"], 1.0))
         for _ in range(count):
             step = Step(
                 "finishing",
