@@ -19,7 +19,7 @@ from dasksvm.runtime.cluster import COMPUTE
 from dasksvm.runtime.cluster import COORDINATOR as COORDINATES
 from dasksvm.runtime.member_cache import call_coordinator
 from dasksvm.runtime.protocol import CoordinatorAddress
-from pipelines.costs import ValueCosts, bookkeeping_costs, inner_costs, value_costs
+from pipelines.scale_values import ValueCosts, bookkeeping_costs, inner_costs, value_costs
 
 # Bytes that are sent to measure the bandwidth; repetitions of one message, and messages sent together.
 BYTES, REPEATS, TOGETHER = 32 << 20, 30, 200
