@@ -59,8 +59,8 @@ class Costs:
     ----------
     values : dict of int to ValueCosts
         By the number of features.
-    inner : tuple of float
-        Seconds of a step within a working set, and for each member of the working set.
+    inner : dict of int to float
+        Seconds of a step within a working set, by its size.
     bookkeeping : tuple of float
         Seconds of the learner for each result, and for each member.
     messages : MessageCosts
@@ -69,10 +69,16 @@ class Costs:
     """
 
     values: dict[int, ValueCosts]
-    inner: tuple[float, float]
+    inner: dict[int, float]
     bookkeeping: tuple[float, float]
     messages: MessageCosts
     cores: int
+
+    def inner_step(self, size: int) -> float:
+        """Return the seconds of a step: between the sizes that were measured by a line, beyond them in proportion."""
+        sizes = sorted(self.inner)
+        within = min(max(size, sizes[0]), sizes[-1])
+        return float(np.interp(within, sizes, [self.inner[each] for each in sizes])) * size / within
 
     def as_json(self) -> dict[str, Any]:
         """Return the costs as JSON can hold them."""
@@ -84,7 +90,7 @@ class Costs:
         """Read the costs from what `as_json` returned."""
         return cls(
             {int(width): ValueCosts(**each) for width, each in found["values"].items()},
-            (float(found["inner"][0]), float(found["inner"][1])),
+            {int(size): float(seconds) for size, seconds in found["inner"].items()},
             (float(found["bookkeeping"][0]), float(found["bookkeeping"][1])),
             MessageCosts(**found["messages"]),
             int(found["cores"]),

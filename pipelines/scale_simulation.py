@@ -231,8 +231,8 @@ class Simulation:
         square = NS * (step.squared * self.values.square + gathered * self.values.gather)
         yield from self._in_halves(square, step.size >= 2 * SQUARE_PART)
         self._record("squaring", step)
-        fixed, per_chosen = self.costs.inner
-        yield self.cores.work(step.inner * (fixed + per_chosen * step.size))
+        if step.inner:
+            yield self.cores.work(step.inner * self.costs.inner_step(step.size))
         self._record("solving", step)
         for shift in step.shifts:
             if self._worth_sharing(shift):

@@ -33,7 +33,7 @@ from pipelines.costs import TILE, TILES, least_seconds, tile_ns
 # Members for which the values of rounds are measured, and those of a working set.
 MEMBERS, CHOSEN = 4096, 1024
 # Sizes of the working sets in which steps are measured, and the most steps in each of them.
-SIZES, STEPS = (512, 1024, 2048, 4096), 3000
+SIZES, STEPS = (256, 512, 1024, 2048, 4096, 8192), 3000
 # Rows of the runs in two dimensions that show what bookkeeping costs, and how far apart their classes are: the first run has few
 # members, the second nearly all rows.
 ROWS, SHIFTS = 6000, (2.0, 0.0)
@@ -163,22 +163,21 @@ def _read_ns(width: int) -> float:
         return 1e9 * least_seconds(read, 1) / count
 
 
-def inner_costs() -> tuple[float, float]:
-    """Measure a step within a working set: the seconds of any step, and those for each member of the working set."""
+def inner_costs() -> dict[int, float]:
+    """Measure the seconds of a step within a working set, by its size: more than in proportion where it leaves the cache."""
     rng = np.random.default_rng(0)
-    found = []
+    found = {}
     for size in SIZES:
         rows = DenseFeatures.of(rng.random((size, 8), np.float32))
         square, sign = Kernel("rbf", 1.0).tile(rows, rows), np.where(rng.random(size) < 0.5, -1.0, 1.0)
         times = []
-        for _ in range(3):
+        for _ in range(5):
             alpha, g = np.zeros(size), sign.copy()
             start = time.perf_counter()
             steps = solve_block(square, alpha, g, np.minimum(sign, 0.0), np.maximum(sign, 0.0), 1e-6, STEPS)
             times.append((time.perf_counter() - start) / steps)
-        found.append(min(times))
-    slope, fixed = np.polyfit(SIZES, found, 1)
-    return max(float(fixed), 0.0), float(slope)
+        found[size] = min(times)
+    return found
 
 
 def bookkeeping_costs() -> tuple[float, float]:

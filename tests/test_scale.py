@@ -21,7 +21,7 @@ from tests.helpers import blobs
 # A nanosecond for each value, so that 10⁹ values take a second, and no latency.
 VALUES = ValueCosts(1, 1, score=1, sum=1, square=1, store=1, kept=0.5, gather=0.25, read=0)
 FREE = MessageCosts(0, 0, 0, 0, 0, 0)
-COSTS = Costs({4: VALUES}, inner=(0.0, 1e-3), bookkeeping=(1.0, 0.0), messages=FREE, cores=2)
+COSTS = Costs({4: VALUES}, inner={10: 0.01, 20: 0.02}, bookkeeping=(1.0, 0.0), messages=FREE, cores=2)
 GIGA = 10**9
 SMALL = Shape(600, 100, 8)
 
@@ -217,6 +217,11 @@ def test_counts_add_up_to_the_kernel_values_of_the_run(stored):
 
 def test_costs_survive_json():
     assert Costs.of_json(json.loads(json.dumps(COSTS.as_json()))) == COSTS
+
+
+def test_steps_cost_what_was_measured_and_in_proportion_beyond():
+    costs = replace(COSTS, inner={100: 1.0, 200: 4.0})
+    assert [costs.inner_step(size) for size in (50, 100, 150, 200, 400)] == pytest.approx([0.5, 1.0, 2.5, 4.0, 8.0])
 
 
 def test_a_power_law_is_found_again():
