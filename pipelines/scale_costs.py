@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import psutil
 from distributed import Client, get_client, get_worker
 from distributed.utils import sync
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ from pipelines.scale_values import ValueCosts, bookkeeping_costs, inner_costs, v
 
 # Bytes that are sent to measure the bandwidth; repetitions of one message, and messages sent together.
 BYTES, REPEATS, TOGETHER = 32 << 20, 30, 200
+# Seconds in which an idle cluster is watched.
+IDLE = 3.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,10 @@ class MessageCosts:
         From a direct call between two workers to its answer.
     byte : float
         Of each byte that a direct call returns.
+    task_cpu : float
+        CPU time of all processes together for a task that does nothing.
+    idle : float
+        Cores that the processes of a cluster need while there is nothing to do.
     """
 
     task: float
@@ -49,6 +56,8 @@ class MessageCosts:
     call: float
     call_each: float
     byte: float
+    task_cpu: float
+    idle: float
 
 
 @dataclass(frozen=True)
@@ -106,12 +115,26 @@ def measure_costs(widths: Sequence[int]) -> Costs:
 def message_costs() -> MessageCosts:
     """Measure messages on a cluster of this machine with one compute worker."""
     with local_cluster(1) as cluster, Client(cluster, direct_to_workers=True) as client:
+        time.sleep(IDLE)  # until everything has started
+        before = cpu_seconds()
+        time.sleep(IDLE)
+        idle = (cpu_seconds() - before) / IDLE
+        before = cpu_seconds()
+        for number in range(REPEATS):
+            client.submit(_nothing, number, pure=False, resources={COMPUTE: 1}).result()
+        task_cpu = (cpu_seconds() - before) / REPEATS
         echo = client.submit(Echo, actor=True, resources={COORDINATES: 1}).result()
         address = client.who_has()[echo.key][0]
         tasks = client.submit(_time_tasks, resources={COORDINATES: 1}, pure=False).result()
         to = CoordinatorAddress("costs", address, echo.key)
         calls = client.submit(_time_calls, to, resources={COMPUTE: 1}, pure=False).result()
-    return MessageCosts(**tasks, **calls)
+    return MessageCosts(**tasks, **calls, task_cpu=task_cpu, idle=idle)
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and those that it has started."""
+    own = psutil.Process()
+    return sum(sum(process.cpu_times()[:2]) for process in (own, *own.children(recursive=True)))
 
 
 class Echo:

@@ -70,12 +70,12 @@ class Cores:
     Parameters
     ----------
     clock : Clock
-    number : int
+    number : float
     crowding : float
         How many times as long a thread takes on a core of its own while other cores are busy.
     """
 
-    def __init__(self, clock: Clock, number: int, crowding: float = 1.0) -> None:
+    def __init__(self, clock: Clock, number: float, crowding: float = 1.0) -> None:
         self._clock, self._number, self._crowding = clock, number, crowding
         # Jobs by the progress at which they end. As all of them progress at the same rate, one number serves for all.
         self._jobs: list[tuple[float, int, Event]] = []

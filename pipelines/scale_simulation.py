@@ -152,7 +152,8 @@ class Simulation:
         self.values = costs.values[trace.width]
         self.clock = Clock()
         crowding = self.values.crowding
-        shared = None if cluster.cores is None else Cores(self.clock, cluster.cores, crowding)
+        left = None if cluster.cores is None else cluster.cores - costs.messages.idle
+        shared = None if left is None else Cores(self.clock, left, crowding)
         self.cores = shared or Cores(self.clock, cluster.coordinator_threads, crowding)
         self.workers = [_Worker(shared or Cores(self.clock, cluster.threads, crowding)) for _ in range(cluster.workers)]
         # What handles messages one after the other: the scheduler, the coordinator's event loop, and its link in both directions.
@@ -223,7 +224,7 @@ class Simulation:
         yield self.cores.work(each + per_member * step.members)
         self._record("bookkeeping", step)
         # The rows of a piece of a batch are too few for two threads.
-        yield self.cores.work(NS * step.updated * self.values.sum)
+        yield self.cores.work(NS * step.updated * self.values.update)
         self._record("updating", step)
         yield from self._in_halves(NS * step.stored * self.values.store)
         self._record("storing", step)
@@ -340,6 +341,8 @@ class Simulation:
 
     def _deliver(self, task: _Task) -> Process:
         """Bring a task to the workers."""
+        if self.cluster.cores is not None:  # the processes that handle messages need the same cores
+            self.cores.work(self.messages.task_cpu)
         yield self.scheduler.use(self.messages.task_each)
         yield self.clock.after(self._half_latency())
         heapq.heappush(self.ready, task)

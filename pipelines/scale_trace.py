@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from time import perf_counter
 from typing import Any
 
 from dasksvm import config
@@ -27,7 +28,7 @@ from dasksvm.solver.messages import CandidateBatch, Part, Plan, Result, RowsPlan
 from dasksvm.solver.state.expansion import Expansion, Tools
 from dasksvm.solver.state.row_cache import CLOCK
 from dasksvm.training.local_executor import Source
-from dasksvm.training.timings import Timings
+from dasksvm.training.timings import PartTimer, Timings
 
 
 @dataclass(frozen=True)
@@ -173,17 +174,18 @@ def trace_of(name: str, data: Dataset, parameters: dict[str, float], shape: Shap
     """
     if len(data.classes) != 2:
         raise ValueError(f"{name} has {len(data.classes)} classes: only runs with two can be traced.")
-    estimator = _Traced(C=parameters["C"], gamma=parameters["gamma"], engine="blocks", random_state=0)
+    estimator = Traced(C=parameters["C"], gamma=parameters["gamma"], engine="blocks", random_state=0)
     estimator.shape = shape
     estimator._fit(data, None, None, ())
     return Trace(name, data.shape[1], len(data), shape, tuple(estimator.steps))
 
 
-class _Traced(LaSVC):
-    """LaSVC that counts what a run does instead of measuring it."""
+class Traced(LaSVC):
+    """LaSVC that counts what a run does, and how long its parts take one thread."""
 
     shape: Shape
     steps: list[Step]
+    timings: Timings
 
     def _settings(self, shared: SharedSettings, shape: tuple[int, int], coding: Coding) -> Settings:
         settings = super()._settings(shared, shape, coding)
@@ -194,16 +196,17 @@ class _Traced(LaSVC):
         self, learner: Learner, examples: Examples, callbacks: Any, make_checkpoint: Any = None
     ) -> tuple[Learner, list[dict[str, Any]], Timings]:
         assert isinstance(learner, BlocksLearner)
-        self.steps = steps_of(learner, examples)
-        return learner, [], Timings()
+        self.timings = Timings()
+        self.steps = steps_of(learner, examples, self.timings)
+        return learner, [], self.timings
 
 
-def steps_of(learner: BlocksLearner, source: Source) -> list[Step]:
-    """Run a learner that has been fed, and return what it did.
+def steps_of(learner: BlocksLearner, source: Source, timings: Timings) -> list[Step]:
+    """Run a learner that has been fed on one thread, and return what it did; how long that took is added to `timings`.
 
     Results are those that workers send, so that nothing is counted that only one process would do.
     """
-    counter = _Counter(learner)
+    counter = _Counter(learner, PartTimer(timings))
     learner.use_tools(Tools(observe=counter))
     kernel, workspace = learner.settings.kernel, Workspaces().of_this_thread()
     steps: list[Step] = []
@@ -215,9 +218,13 @@ def steps_of(learner: BlocksLearner, source: Source) -> list[Step]:
             if isinstance(plan, RowsPlan):
                 result = member_rows(plan, kernel, workspace)
             else:
-                result = execute(plan, kernel, source.features(plan.rows), source.targets(plan.rows), workspace)
+                features, targets, start = source.features(plan.rows), source.targets(plan.rows), perf_counter()
+                result = execute(plan, kernel, features, targets, workspace)
+                timings.tiling += perf_counter() - start
+            start = perf_counter()
             progress = learner.take(result)
             waiting.extend((each, learner.applied) for each in learner.plans())
+            timings.taking += perf_counter() - start
             about = _request(plan, result) | counter.counts()
             steps.append(Step(progress.phase, progress.epoch, progress.seen, progress.members, requested, **about))
     learner.use_tools(Tools())
@@ -246,10 +253,11 @@ class _Counter:
     ----------
     learner : BlocksLearner
         Gets kernel values that are counted.
+    timer : PartTimer
     """
 
-    def __init__(self, learner: BlocksLearner) -> None:
-        self._learner = learner
+    def __init__(self, learner: BlocksLearner, timer: PartTimer) -> None:
+        self._learner, self._timer = learner, timer
         self._values: dict[Part, int] = {}
         self._inner = 0
         self._shapes = _CountedValues(learner.settings.kernel, learner.expansion.kernel_values.budget)
@@ -259,7 +267,8 @@ class _Counter:
     def __call__(self, part: Part) -> Iterator[None]:
         """Count the kernel values of a part until the context ends."""
         before = self._learner.expansion.evaluations
-        yield
+        with self._timer(part):
+            yield
         self._values[part] = self._values.get(part, 0) + self._learner.expansion.evaluations - before
 
     def counts(self) -> dict[str, Any]:

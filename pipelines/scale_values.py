@@ -5,38 +5,34 @@ This is not part of `pipelines.costs`, because what it imports would count as me
 
 import tempfile
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from dasksvm import Dataset, LaSVC, train
 from dasksvm.config.blas import one_thread
-from dasksvm.config.workspaces import Workspaces
 from dasksvm.data.sources import DatasetSource
-from dasksvm.solver.blocks.expansion import BlockExpansion
+from dasksvm.data.statistics import ScaleWarning
 from dasksvm.solver.blocks.keeping import can_keep
-from dasksvm.solver.blocks.pieces import PIECE_ROWS, some_sums
-from dasksvm.solver.decomposition.intake import view_for_intake
-from dasksvm.solver.engine.choice import execute
 from dasksvm.solver.kernels.features import DenseFeatures
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.uniform import TILE_ROWS
 from dasksvm.solver.lasvm.finishing import solve_block
-from dasksvm.solver.memory import Workspace
-from dasksvm.solver.messages import ScorePlan, SumsPlan, Targets, View
 from dasksvm.training.timings import Timings
 from pipelines.costs import TILE, TILES, least_seconds, tile_ns
+from pipelines.scale_trace import Step, Traced, default_shape
 
-# Members for which the values of rounds are measured, and those of a working set.
-MEMBERS, CHOSEN = 4096, 1024
+# Rows of the runs that show what kernel values cost, and the noise of their labels.
+RUN_ROWS, NOISE = 10_000, 0.2
+MEASURED = ("tiling", "updating", "storing", "squaring", "shifting")
 # Sizes of the working sets in which steps are measured, and the most steps in each of them.
 SIZES, STEPS = (256, 512, 1024, 2048, 4096, 8192), 3000
 # Rows of the runs in two dimensions that show what bookkeeping costs, and how far apart their classes are: the first run has few
 # members, the second nearly all rows.
-ROWS, SHIFTS = 6000, (2.0, 0.0)
+ROWS, SHIFTS = 12000, (2.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -47,10 +43,12 @@ class ValueCosts:
     ----------
     tile, together : float
         A value of a bare tile, for one thread alone and for each of two threads at the same time.
-    score, sum, square : float
-        A value that is computed for a decision value of a batch, for a weighted sum, and for a square.
+    score, update, sum, square : float
+        A value that is computed for a decision value of a batch, to bring candidates up to date, for a move of gradients, and for
+        a square.
     store : float
-        A value that is computed and kept; 0 if values of this width are not kept.
+        A value that is computed and kept between two rounds, with its share of those that are copied; 0 if values of this width
+        are not kept.
     kept, gather : float
         A kept value that is used in a weighted sum, and in a square; 0 if values of this width are not kept.
     read : float
@@ -60,6 +58,7 @@ class ValueCosts:
     tile: float
     together: float
     score: float
+    update: float
     sum: float
     square: float
     store: float
@@ -89,64 +88,42 @@ def tile_ns_together(features: int) -> float:
 
 
 def value_costs(width: int) -> ValueCosts:
-    """Measure what kernel values of rows with `width` features cost in each part of the work."""
-    s = members_of(width, MEMBERS)
-    kernel, members, per_value = s.kernel, s.members(), 1e9 / (MEMBERS * CHOSEN)
-    uniform = can_keep(kernel, members)
-    places, everybody, amounts = np.arange(CHOSEN), np.ones(MEMBERS, np.bool_), np.ones((1, CHOSEN))
-    plan, workspace = SumsPlan(members, s.generation, s.order(), s.order()[places], amounts, uniform), Workspace()
-    gradients = np.zeros((1, MEMBERS))
-    store = kept = gather = 0.0
+    """Measure what kernel values of rows with `width` features cost in each part of the work.
+
+    One thread trains on rows drawn at random, and the time of each part is divided by the kernel values that it used. So a cost
+    has its share of what comes with values, such as finding those that are kept.
+    """
+    runs = [_run(width) for _ in range(3)][1:]  # the first one compiles
+    steps, found = runs[0][0], {name: min(getattr(each, name) for _, each in runs) for name in MEASURED}
+    shifts = [shift for step in steps for shift in step.shifts]
+    values = {name: max(sum(getattr(step, name) for step in steps), 1) for name in ("updated", "stored", "squared")}
+    update, squares = found["updating"] / values["updated"], sum(step.size**2 for step in steps)
     with one_thread():
-        some_sums(kernel, plan, 0, 1, workspace)  # compiles, and tests the shape of tiles
-        summed = least_seconds(lambda: some_sums(kernel, plan, 0, MEMBERS // PIECE_ROWS, workspace), 3)
-        s.kernel_values.begin_round(s, everybody)
-        if uniform:
-
-            def keep() -> None:
-                s.release_rows()
-                s.kernel_values.begin_round(s, everybody)
-                s.kernel_values.complete(s, places)
-
-            store = per_value * least_seconds(keep, 2)
-            move = partial(s.kernel_values.move_gradients, s, gradients, everybody, places, amounts)
-            kept = per_value * least_seconds(move, 3)
-            gather = 1e9 * least_seconds(lambda: s.kernel_values.squares(s, [places]), 3) / CHOSEN**2
-            s.release_rows()
-            s.kernel_values.begin_round(s, everybody)
-        square = 1e9 * least_seconds(lambda: s.kernel_values.squares(s, [places]), 3) / CHOSEN**2
-        score = _score_ns(s, uniform)
         tile, together, read = tile_ns(width), tile_ns_together(width), _read_ns(width)
-    return ValueCosts(tile, together, score, per_value * summed, square, store, kept, gather, read)
+    costs = {"score": found["tiling"] / sum(step.rows * step.support for step in steps), "update": update}
+    if can_keep(Kernel("rbf"), DenseFeatures.of(np.zeros((1, width), np.float32))):
+        kept = found["shifting"] / sum(shift.rows * shift.changed for shift in shifts)
+        costs |= {"store": found["storing"] / values["stored"], "kept": kept, "gather": found["squaring"] / squares}
+        costs |= {"sum": update, "square": update}
+    else:
+        costs |= {"store": 0.0, "kept": 0.0, "gather": 0.0, "square": found["squaring"] / values["squared"]}
+        costs["sum"] = found["shifting"] / sum(shift.computed for shift in shifts)
+    in_ns = {name: 1e9 * seconds for name, seconds in costs.items()}
+    return ValueCosts(tile=tile, together=together, read=read, **in_ns)
 
 
-def members_of(width: int, count: int) -> BlockExpansion:
-    """Make an expansion of random members with α = 1 for half of them and -1 for the others."""
+def _run(width: int) -> tuple[list[Step], Timings]:
+    """Train on noisy rows of a width."""
     rng = np.random.default_rng(0)
-    s = BlockExpansion(Kernel("rbf", 1.0 / width), 1, 1 << 30)
-    features = DenseFeatures.of(rng.random((count, width), np.float32))
-    sign, codes = np.where(np.arange(count) % 2, -1.0, 1.0)[None], np.arange(count) % 2
-    targets = Targets(codes, sign, np.ones((1, count)))
-    plan = ScorePlan(0, np.arange(count), view_for_intake(0, 1))
-    result = execute(plan, s.kernel, features, targets, Workspace())
-    s.make_room(result)
-    s.add_members(result, sign, np.ones((1, count), np.bool_), np.full(count, -1))
-    return s
-
-
-def _score_ns(s: BlockExpansion, uniform: bool) -> float:
-    """Measure a value of a batch that is scored against the members, of which no row is returned."""
-    rng, count, width = np.random.default_rng(1), TILE_ROWS, s.members().width
-    features, ones = DenseFeatures.of(rng.random((count, width), np.float32)), np.ones((1, count))
-    view: View = replace(s.view(0, None, np.full(1, -np.inf), 0.0), kernel_rows="useful" if uniform else "unused")
-    targets, workspaces = Targets(np.zeros(count, np.int64), ones, ones), Workspaces()
-
-    def score() -> None:
-        # A new view, because a view keeps the features of its support vectors.
-        plan = ScorePlan(0, np.arange(count), replace(view))
-        execute(plan, s.kernel, features, targets, workspaces.of_this_thread())
-
-    return 1e9 * least_seconds(score, 4) / (count * len(view.order))
+    X = rng.normal(size=(RUN_ROWS, width)).astype(np.float32)
+    X[:, :3] *= np.sqrt(width) / 2
+    y = X[:, 0] + np.abs(X[:, 1]) + NOISE * rng.normal(size=RUN_ROWS) * np.sqrt(width) > np.sqrt(width) / 2
+    estimator = Traced(gamma=1.0 / width, engine="blocks", random_state=0)
+    estimator.shape = default_shape()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ScaleWarning)
+        estimator._fit(X, y, None, ())
+    return estimator.steps, estimator.timings
 
 
 def _read_ns(width: int) -> float:
@@ -191,10 +168,9 @@ def bookkeeping_costs() -> tuple[float, float]:
         y = np.where(rng.random(ROWS) < 0.5, 1, -1)
         X = (rng.normal(size=(ROWS, 2)) + shift * y[:, None]).astype(np.float32)
         estimator = LaSVC(gamma=1.0, engine="blocks", epochs=1, random_state=0)
-        train((X, y), estimator)  # compiles
-        run = train((X, y), estimator)
-        counts.append([len(run.history), sum(entry["support_vectors"] for entry in run.history)])
-        seconds.append(_bookkeeping(run.timings))
+        runs = [train((X, y), estimator) for _ in range(3)]  # the first one compiles
+        counts.append([len(runs[0].history), sum(entry["support_vectors"] for entry in runs[0].history)])
+        seconds.append(min(_bookkeeping(run.timings) for run in runs))
     each, per_member = np.linalg.solve(np.array(counts, np.float64), np.array(seconds))
     return max(float(each), 0.0), max(float(per_member), 0.0)
 

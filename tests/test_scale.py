@@ -19,8 +19,8 @@ from pipelines.tasks import Task
 from tests.helpers import blobs
 
 # A nanosecond for each value, so that 10⁹ values take a second, and no latency.
-VALUES = ValueCosts(1, 1, score=1, sum=1, square=1, store=1, kept=0.5, gather=0.25, read=0)
-FREE = MessageCosts(0, 0, 0, 0, 0, 0)
+VALUES = ValueCosts(1, 1, score=1, update=1, sum=1, square=1, store=1, kept=0.5, gather=0.25, read=0)
+FREE = MessageCosts(0, 0, 0, 0, 0, 0, 0, 0)
 COSTS = Costs({4: VALUES}, inner={10: 0.01, 20: 0.02}, bookkeeping=(1.0, 0.0), messages=FREE, cores=2)
 GIGA = 10**9
 SMALL = Shape(600, 100, 8)
@@ -143,11 +143,11 @@ def many_steps(rounds=30):
 def test_work_is_conserved(cores, least_saving):
     """What the cores deliver is what the costs add up to, whoever computes it, and the parts add up to the time."""
     given = many_steps()
-    costs = replace(COSTS, messages=MessageCosts(0.01, 0.001, 0.002, 0.003, 0.001, 1e-9))
+    costs = replace(COSTS, messages=MessageCosts(0.01, 0.001, 0.002, 0.003, 0.001, 1e-9, 0.004, 0.1))
     run = Simulation(given, costs, Cluster(3, 1, 2, cores, least_saving))
     found = run.run()
     expected = sum(step.evaluations for step in given.steps) / GIGA
-    expected += len(given.steps) + sum(step.inner * step.size for step in given.steps) * 1e-3 + 0.001 * found.tasks
+    expected += len(given.steps) + sum(step.inner * step.size for step in given.steps) * 1e-3 + 0.005 * found.tasks
     assert run.cores.delivered == pytest.approx(expected)
     by_workers = sum(step.rows * step.support for step in given.steps) / GIGA
     assert found.computed >= by_workers - 1e-9
