@@ -21,6 +21,7 @@ def draw(rows: list[Row], picture: Path) -> None:
     mpl.use("agg")
     # A picture that is made again from the same rows is the same file.
     mpl.rcParams["svg.hashsalt"] = "dasksvm"
+    mpl.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot as plt
 
     last = {(row["width"], row["examples"], row["workers"]): row for row in rows}
@@ -35,7 +36,7 @@ def draw(rows: list[Row], picture: Path) -> None:
                 key=lambda row: int(row["workers"]),
             )
             workers = [row["workers"] for row in found]
-            above.loglog(workers, [row["seconds"] for row in found], marker=".", label=f"n = {examples:.0e}")
+            above.loglog(workers, [row["seconds"] for row in found], marker=".", label=f"{examples:,} examples")
             below.semilogx(workers, [100 * row["busy"] for row in found], marker=".")
         above.set_title(f"{width} features")
         below.set_xlabel("workers")
@@ -44,7 +45,7 @@ def draw(rows: list[Row], picture: Path) -> None:
         below.set_ylim(0, 105)
     panels[0, 0].set_ylabel("seconds, simulated")
     panels[1, 0].set_ylabel("coordinator computes, % of the time")
-    panels[0, 0].legend()
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, metadata={"Date": None} if picture.suffix == ".svg" else None)
     plt.close(figure)
