@@ -13,7 +13,7 @@ from dasksvm import LaSVC, train
 from dasksvm.config.blas import one_thread
 from dasksvm.solver.blocks.expansion import BlockExpansion
 from dasksvm.solver.blocks.keeping import EXPENSIVE, can_keep
-from dasksvm.solver.blocks.kept_rows import IDLE_ROUNDS, KeptRows
+from dasksvm.solver.blocks.kept_rows import IDLE_ROUNDS, SPARE_PART, KeptRows
 from dasksvm.solver.blocks.learner import BlocksSettings
 from dasksvm.solver.decomposition.intake import view_for_intake
 from dasksvm.solver.engine import learner_state
@@ -140,7 +140,7 @@ def test_pages_hold_what_was_written_until_they_are_dropped(seed):
 
 
 def test_spare_memory_is_given_whole_or_not_at_all():
-    kept = KeptRows(3 * STRIP * 8, np.dtype(np.float64))
+    kept = KeptRows(SPARE_PART * 3 * STRIP * 8, np.dtype(np.float64))
     kept.make_room(9, 2)
     kept.mark_filled(kept.allocate(np.array([0, 1]), 100), 100)
     strips, missing = np.array([1]), np.array([[True, True]])
@@ -177,7 +177,7 @@ def test_what_a_row_lacks_is_copied_for_all_rows_of_its_strip():
 
 def members(count):
     """An expansion with some members."""
-    s = BlockExpansion(Kernel("rbf", 1 / WIDTH), 1, 1 << 24)
+    s = BlockExpansion(Kernel("rbf", 1 / WIDTH), 1, 1 << 26)
     rows = Rows(wide(count)[0].astype(np.float32), np.resize([-1.0, 1.0], count), np.ones(count), np.float32)
     ids = np.arange(count)
     plan = ScorePlan(0, ids, view_for_intake(0, 1))

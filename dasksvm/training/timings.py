@@ -4,9 +4,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import get_args
 
 from dasksvm.solver.messages import Part
+
+# How the parts are named in summaries.
+PARTS: dict[Part, str] = {
+    "updating": "candidates",
+    "storing": "kept rows",
+    "squaring": "squares",
+    "solving": "steps",
+    "shifting": "gradients",
+    "verifying": "gradients in float64",
+}
 
 
 @dataclass
@@ -54,12 +63,12 @@ class Timings:
     received: int = 0
 
     def summary(self) -> str:
-        """Describe in one line what the run waited for."""
+        """Describe what the run waited for, and where training in blocks spent its time."""
         share = self.waiting / self.seconds if self.seconds else 0.0
         work = f"reading {self.reading:.1f} s, kernel values {self.tiling:.1f} s"
         line = f"waited            {share:.1%} of the time for batches; all workers together: {work}"
-        parts = [f"{name} {getattr(self, name):.1f} s" for name in get_args(Part) if getattr(self, name)]
-        return line + (f"\nspent             {', '.join(parts)}" if parts else "")
+        parts = [f"{text} {getattr(self, part):.1f} s" for part, text in PARTS.items() if getattr(self, part)]
+        return line + (f"\nin blocks         {', '.join(parts)}" if parts else "")
 
 
 class PartTimer:

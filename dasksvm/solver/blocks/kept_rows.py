@@ -22,6 +22,8 @@ InHalves = Callable[[Callable[[tuple[int, int]], None], int, int], None]
 
 # A row that has not been used for this many rounds makes room for others.
 IDLE_ROUNDS = 8
+# Values that may not be used are kept while less than this part of the memory, 1 / SPARE_PART, is taken.
+SPARE_PART = 2
 
 
 class KeptRows:
@@ -87,9 +89,13 @@ class KeptRows:
         return self._give(places, self.find(places, columns) < 0)
 
     def allocate_spare(self, places: Ints, strips: Ints, missing: Flags) -> Pages:
-        """Provide the pages that are missing in some strips, shape (strips, rows), unless too little memory is left."""
+        """Provide the pages that are missing in some strips, shape (strips, rows), unless they are too many.
+
+        Most of the memory remains for rows that are really used.
+        """
+        spare = self.capacity // SPARE_PART - self.fresh + len(self.free)
         everywhere = np.zeros((int(strips.max()) + 1, len(places)), np.bool_)
-        everywhere[strips] = missing & (np.count_nonzero(missing) <= self.capacity - self.fresh + len(self.free))
+        everywhere[strips] = missing & (np.count_nonzero(missing) <= spare)
         return self._give(places, everywhere)[strips]
 
     def _give(self, places: Ints, missing: Flags) -> Pages:
