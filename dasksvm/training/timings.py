@@ -22,9 +22,9 @@ PARTS: dict[Part, str] = {
 class Timings:
     """How a run spent its time, in seconds, and how much it sent.
 
-    The main thread waits, takes, submits and keeps; the rest of `seconds` goes into callbacks and the like. What comes next is
-    the largest parts of taking and submitting, for training in blocks. The last three overlap with all others, because they
-    happen on other threads.
+    The main thread waits, takes, submits and keeps; the rest of `seconds` goes into callbacks and the like. For training in
+    blocks, the times from `updating` to `verifying` are the largest parts of taking and submitting. Pulling, reading and tiling
+    happen on other threads at the same time.
 
     Attributes
     ----------

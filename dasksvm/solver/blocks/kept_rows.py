@@ -22,7 +22,7 @@ InHalves = Callable[[Callable[[tuple[int, int]], None], int, int], None]
 
 # A row that has not been used for this many rounds makes room for others.
 IDLE_ROUNDS = 8
-# Values that may not be used are kept while less than this part of the memory, 1 / SPARE_PART, is taken.
+# Values that nothing has asked for yet are kept only while less than the memory divided by this is taken.
 SPARE_PART = 2
 
 
@@ -91,7 +91,7 @@ class KeptRows:
     def allocate_spare(self, places: Ints, strips: Ints, missing: Flags) -> Pages:
         """Provide the pages that are missing in some strips, shape (strips, rows), unless they are too many.
 
-        Most of the memory remains for rows that are really used.
+        The rest of the memory remains for values that are asked for.
         """
         spare = self.capacity // SPARE_PART - self.fresh + len(self.free)
         everywhere = np.zeros((int(strips.max()) + 1, len(places)), np.bool_)
