@@ -1,4 +1,4 @@
-"""What the parts of training cost on this machine, each measured in isolation."""
+"""What a kernel value costs on this machine."""
 
 import time
 from collections.abc import Callable

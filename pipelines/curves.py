@@ -1,6 +1,5 @@
 """Reads the error curves of `pipelines.selection`, averages them, and compares them with the exact SVM."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.engine.criteria import CRITERIA
+from pipelines.rows import read_rows
 
 KEPT = ("seen", "support_vectors", "error", "seconds", "dual", "kernel_evaluations")
 IDENTITY = ("pipeline", "task", "noise", "C", "seed", "solver")
@@ -16,7 +16,7 @@ IDENTITY = ("pipeline", "task", "noise", "C", "seed", "solver")
 
 def read(out: Path, **wanted: Any) -> list[dict[str, Any]]:
     """Read the rows of a file that have these values; if a run was repeated, only its last row."""
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = read_rows(out)
     found = [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
     return list({tuple(row.get(key) for key in IDENTITY): row for row in found}.values())
 

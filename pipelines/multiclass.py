@@ -17,7 +17,7 @@ import numpy as np
 from dasksvm import HeldOut, LaSVC, MulticlassSVC, ShiftingGridSearch, train
 from pipelines.compare import make
 from pipelines.multiclass_paper import PAPER, PARAMETERS
-from pipelines.rows import environment, timed, write
+from pipelines.rows import environment, read_rows, timed, write
 from pipelines.tasks import Task, load
 
 # Parameters that differ between the runs of a table; PAPER has the names of the paper.
@@ -233,7 +233,7 @@ def _line(row: dict[str, Any]) -> str:
 @out_option
 def report(out: Path) -> None:
     """Print the rows of the tables next to the values of the paper."""
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    rows: list[Any] = read_rows(out)
     for row in rows:
         if row["pipeline"] in ("curves", "search"):
             continue

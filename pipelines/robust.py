@@ -24,7 +24,7 @@ from dasksvm.training.callbacks import HeldOut
 from pipelines.compare import make
 from pipelines.robust_analysis import regions
 from pipelines.robust_paper import ANALYSIS, FIGURES, PAPER
-from pipelines.rows import environment, timed, write
+from pipelines.rows import environment, read_rows, timed, write
 from pipelines.tasks import Task, load, noisy, split
 
 VARIANTS = ("full", "g", "nc", "i")
@@ -221,7 +221,7 @@ def analysis(name: str, solvers: str, data: Path, out: Path) -> None:
 @out_option
 def report(out: Path) -> None:
     """Print the means of the tables next to the values of the paper."""
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = read_rows(out)
     rows = [row for row in rows if row["pipeline"] == "robust" and not row["watch"] and row["ramp"] == -1.0]
     for task, each in sorted({(row["task"], row["solver"]) for row in rows}):
         mine = [row for row in rows if (row["task"], row["solver"]) == (task, each)]

@@ -54,6 +54,11 @@ def timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
     return result, {"seconds": seconds, "cpu_seconds": cpu, "peak_mb": after.ru_maxrss / 1024}
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def write(path: Path, row: dict[str, Any]) -> None:
     """Append a row to a file of JSON lines."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from dasksvm.solver.blocks.keeping import can_keep
 from dasksvm.solver.kernels.features import DenseFeatures
 from dasksvm.solver.kernels.kernel import Kernel
 from pipelines.cluster import fit, stored
-from pipelines.rows import environment, write
+from pipelines.rows import environment, read_rows, write
 from pipelines.scale_costs import Costs, measure_costs
 from pipelines.scale_simulation import Cluster, Outcome, simulate
 from pipelines.scale_trace import Shape, Trace, default_shape, trace_of
@@ -45,18 +45,18 @@ def numbers(text: str) -> list[int]:
     return [int(float(word)) for word in text.split(",")]
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read a file of JSON lines."""
+def results(path: Path) -> list[dict[str, Any]]:
+    """Read the rows that another command has written."""
     if not path.exists():
         raise click.UsageError(
             f"{path} does not exist: it has the results of another command, which must be run first."
         )
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return read_rows(path)
 
 
 def read_costs(folder: Path) -> Costs:
     """Read the costs that were measured last."""
-    return Costs.of_json(read_rows(folder / COSTS)[-1]["costs"])
+    return Costs.of_json(results(folder / COSTS)[-1]["costs"])
 
 
 def trace_path(folder: Path, task: str, shape: Shape) -> Path:
@@ -67,7 +67,7 @@ def trace_path(folder: Path, task: str, shape: Shape) -> Path:
 def read_traces(folder: Path, task: str) -> list[Trace]:
     """Read all traces of a task, whatever its number of rows."""
     paths = sorted(folder.glob(f"trace-{task}-*.json"))
-    return [Trace.of_json(row) for path in paths for row in read_rows(path)]
+    return [Trace.of_json(row) for path in paths for row in results(path)]
 
 
 @click.group()
@@ -125,9 +125,9 @@ def validate(
     measured = read_costs(folder)
     zarr, parameters = stored(load(task, data), store)
     estimator = LaSVC(C=parameters["C"], gamma=parameters["gamma"], engine="blocks", random_state=0)
-    (traced,) = (Trace.of_json(row) for row in read_rows(trace_path(folder, task, default_shape())))
+    (traced,) = (Trace.of_json(row) for row in results(trace_path(folder, task, default_shape())))
     for count in numbers(workers):
-        simulated = simulate(traced, measured, Cluster(count, 1, coordinator_threads, measured.cores))
+        simulated = simulate(traced, measured, Cluster(count, coordinator_threads, measured.cores))
         with (
             local_cluster(count, coordinator_threads=coordinator_threads) as cluster,
             Client(cluster, direct_to_workers=True) as client,
@@ -156,7 +156,6 @@ def validate(
 @click.option("--widths", default="54,384,784", show_default=True)
 @click.option("--examples", default="1e5,1e6,1e7,1e8", show_default=True)
 @click.option("--workers", default="4,16,64,256", show_default=True)
-@click.option("--threads", default=1, show_default=True, help="Threads of each worker.")
 @click.option("--batches", default="2000,8000,32000", show_default=True)
 @click.option("--working-sets", default="1024,4096,16384", show_default=True)
 @click.option("--lookaheads", default="8,64", show_default=True)
@@ -166,7 +165,6 @@ def sweep(
     widths: str,
     examples: str,
     workers: str,
-    threads: int,
     batches: str,
     working_sets: str,
     lookaheads: str,
@@ -189,13 +187,13 @@ def sweep(
         workload = Workload.of(traced[task])
         shapes = shapes_to_try(workload, numbers(batches), numbers(working_sets), numbers(lookaheads))
         for count, number in itertools.product(numbers(examples), numbers(workers)):
-            cluster = Cluster(number, threads)
+            cluster = Cluster(number)
             tried = [
                 (simulate(workload.trace(count, width, shape, expensive), measured, cluster), shape) for shape in shapes
             ]
             outcome, shape = min(tried, key=lambda pair: pair[0].seconds)
             usual = next((each.seconds for each, of in tried if of == default_shape()), None)
-            about = {"task": task, "width": width, "examples": count, "workers": number, "threads": threads}
+            about = {"task": task, "width": width, "examples": count, "workers": number}
             row = about | asdict(shape) | outcome.as_json() | {"seconds_with_defaults": usual}
             write(folder / SWEPT, row | environment())
             click.echo(describe(about, shape, outcome))
@@ -235,7 +233,7 @@ def plot(picture: Path, folder: Path) -> None:
     """Plot the rows of `sweep`."""
     from pipelines.scale_plots import draw
 
-    draw(read_rows(folder / SWEPT), picture)
+    draw(results(folder / SWEPT), picture)
     click.echo(picture)
 
 

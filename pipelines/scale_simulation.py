@@ -33,8 +33,8 @@ class Cluster:
 
     Attributes
     ----------
-    workers, threads : int
-        Compute workers, and threads of each.
+    workers : int
+        Compute workers, each of which has one thread.
     coordinator_threads : int
     cores : int or None
         Cores that all processes share; None if each process has a machine of its own, with a core for each thread.
@@ -43,7 +43,6 @@ class Cluster:
     """
 
     workers: int
-    threads: int = 1
     coordinator_threads: int = 2
     cores: int | None = None
     least_saving: float = field(default_factory=lambda: config.seconds_of("least-saving"))
@@ -59,8 +58,8 @@ class Outcome:
     parts : dict of str to float
         Seconds of the coordinator: waiting for batches, waiting for sums of the workers ("sharing"), and computing.
     busy, sending, scheduling, working : float
-        Shares of the time: that the coordinator computes; that its link sends; that the scheduler handles tasks; that a thread
-        of a worker computes, on average.
+        Shares of the time: that the coordinator computes; that its link sends; that the scheduler handles tasks; that a worker
+        computes, on average.
     sent, received : float
         Bytes from and to the coordinator.
     tasks : float
@@ -155,7 +154,7 @@ class Simulation:
         left = None if cluster.cores is None else cluster.cores - costs.messages.idle
         shared = None if left is None else Cores(self.clock, left, crowding)
         self.cores = shared or Cores(self.clock, cluster.coordinator_threads, crowding)
-        self.workers = [_Worker(shared or Cores(self.clock, cluster.threads, crowding)) for _ in range(cluster.workers)]
+        self.workers = [_Worker(shared or Cores(self.clock, 1)) for _ in range(cluster.workers)]
         # What handles messages one after the other: the scheduler, the coordinator's event loop, and its link in both directions.
         self.scheduler, self.loop, self.outgoing, self.incoming = (Turns(self.clock) for _ in range(4))
         self.ready: list[_Task] = []
@@ -178,8 +177,7 @@ class Simulation:
     def run(self) -> Outcome:
         """Run the simulation."""
         for worker in self.workers:
-            for _ in range(self.cluster.threads):
-                self.clock.start(self._serve(worker))
+            self.clock.start(self._serve(worker))
         self.clock.start(self._coordinate())
         self.clock.run()
         total = max(self.seconds, 1e-12)
@@ -189,7 +187,7 @@ class Simulation:
             sum(self.parts[name] for name in COMPUTING) / total,
             self.sent * self.messages.byte / total,
             self.tasks * self.messages.task_each / total,
-            self.computed / (total * self.cluster.workers * self.cluster.threads),
+            self.computed / (total * self.cluster.workers),
             self.sent,
             self.received,
             self.tasks,
@@ -279,7 +277,7 @@ class Simulation:
         values, lookahead = sum(step.rows * step.support for step in group), self.trace.shape.lookahead
         if FEATURE * values >= TASK_BYTES:
             return True
-        if len(group) < max(lookahead // (2 * len(self.workers) * self.cluster.threads), 1):
+        if len(group) < max(lookahead // (2 * len(self.workers)), 1):
             return False
         return values * self.estimate >= TASK_SECONDS or len(group) >= lookahead // 2
 
@@ -302,14 +300,14 @@ class Simulation:
 
     def _worth_sharing(self, shift: Shift) -> bool:
         """Return whether workers compute some sums; see `SharedSums`."""
-        seconds, there = shift.rows * shift.changed * self.estimate, len(self.workers) * self.cluster.threads
+        seconds, there = shift.rows * shift.changed * self.estimate, len(self.workers)
         saving = seconds / self.cluster.coordinator_threads - seconds / there
         return shift.movable and saving >= self.cluster.least_saving
 
     def _share(self, shift: Shift, step: Step) -> Process:
         """Let workers compute sums in parts, and wait for all of them."""
         self.sums += 1
-        pieces, there = -(-shift.rows // PIECE_ROWS), len(self.workers) * self.cluster.threads
+        pieces, there = -(-shift.rows // PIECE_ROWS), len(self.workers)
         ends = np.unique(np.linspace(0, pieces, min(PARTS * there, pieces) + 1).astype(np.int64)).tolist()
         tasks = []
         for first, last in itertools.pairwise(ends):

@@ -24,7 +24,7 @@ from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.engine.tiles import member_rows
 from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
-from dasksvm.solver.messages import CandidateBatch, Part, Plan, Result, RowsPlan
+from dasksvm.solver.messages import CandidateBatch, Plan, Result, RowsPlan, TimedPart
 from dasksvm.solver.state.expansion import Expansion, Tools
 from dasksvm.solver.state.row_cache import CLOCK
 from dasksvm.training.local_executor import Source
@@ -258,13 +258,13 @@ class _Counter:
 
     def __init__(self, learner: BlocksLearner, timer: PartTimer) -> None:
         self._learner, self._timer = learner, timer
-        self._values: dict[Part, int] = {}
+        self._values: dict[TimedPart, int] = {}
         self._inner = 0
         self._shapes = _CountedValues(learner.settings.kernel, learner.expansion.kernel_values.budget)
         learner.expansion.kernel_values = self._shapes
 
     @contextmanager
-    def __call__(self, part: Part) -> Iterator[None]:
+    def __call__(self, part: TimedPart) -> Iterator[None]:
         """Count the kernel values of a part until the context ends."""
         before = self._learner.expansion.evaluations
         with self._timer(part):

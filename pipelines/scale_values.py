@@ -1,7 +1,4 @@
-"""What kernel values, steps and bookkeeping cost in one process, each measured in isolation.
-
-This is not part of `pipelines.costs`, because what it imports would count as memory of other solvers in `pipelines.compare`.
-"""
+"""What kernel values, steps and bookkeeping cost in one process, without a cluster."""
 
 import tempfile
 import time
@@ -21,7 +18,7 @@ from dasksvm.solver.kernels.features import DenseFeatures
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.uniform import TILE_ROWS
 from dasksvm.solver.lasvm.finishing import solve_block
-from dasksvm.training.timings import Timings
+from dasksvm.training.timings import PARTS, Timings
 from pipelines.costs import TILE, TILES, least_seconds, tile_ns
 from pipelines.scale_trace import Step, Traced, default_shape
 
@@ -177,5 +174,4 @@ def bookkeeping_costs() -> tuple[float, float]:
 
 def _bookkeeping(found: Timings) -> float:
     """Return the time of applying results and making plans that is in none of their parts."""
-    parts = found.updating + found.storing + found.squaring + found.solving + found.shifting + found.verifying
-    return found.taking + found.submitting - parts
+    return found.taking + found.submitting - sum(float(getattr(found, part)) for part in PARTS)

@@ -26,7 +26,7 @@ from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.messages import Progress
 from dasksvm.solver.unbiased.batch_ascent import AscentLearner
 from dasksvm.training.local_executor import LocalExecutor
-from pipelines.rows import environment, timed, write
+from pipelines.rows import environment, read_rows, timed, write
 from pipelines.tasks import Task, load
 
 # Table 1 of the paper; the slips of its README.
@@ -287,7 +287,7 @@ def inverse_power(rows: Iterable[dict[str, Any]]) -> float:
 @out_option
 def report(out: Path) -> None:
     """Print the means over the runs, the trends of the gaps, and how the gaps decrease with K."""
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = read_rows(out)
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["pipeline"], row["task"], row["algorithm"], row["teacher"]), []).append(row)

@@ -1,6 +1,5 @@
 """Figures 2 to 6 of paper 3, from the rows that `pipelines.tracking` wrote; curves are means over the runs."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.rows import read_rows
 from pipelines.tracking import PAPER, power, stretches
 
 Row = dict[str, Any]
@@ -29,7 +29,7 @@ def draw(out: Path, folder: Path) -> list[Path]:
         Of the pictures.
     """
     mpl.use("agg")
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = read_rows(out)
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for task in sorted({row["task"] for row in rows}):

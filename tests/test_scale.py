@@ -35,8 +35,8 @@ def batch(seconds, requested=0, **more):
     return Step("online", 0, 0, 0, requested, rows=1000, support=int(seconds * GIGA / 1000), **more)
 
 
-def machines(workers, threads=1, coordinator_threads=1, least_saving=1e9):
-    return Cluster(workers, threads, coordinator_threads, None, least_saving)
+def machines(workers, coordinator_threads=1, least_saving=1e9):
+    return Cluster(workers, coordinator_threads, None, least_saving)
 
 
 # Clock
@@ -144,7 +144,7 @@ def test_work_is_conserved(cores, least_saving):
     """What the cores deliver is what the costs add up to, whoever computes it, and the parts add up to the time."""
     given = many_steps()
     costs = replace(COSTS, messages=MessageCosts(0.01, 0.001, 0.002, 0.003, 0.001, 1e-9, 0.004, 0.1))
-    run = Simulation(given, costs, Cluster(3, 1, 2, cores, least_saving))
+    run = Simulation(given, costs, Cluster(3, 2, cores, least_saving))
     found = run.run()
     expected = sum(step.evaluations for step in given.steps) / GIGA
     expected += len(given.steps) + sum(step.inner * step.size for step in given.steps) * 1e-3 + 0.005 * found.tasks
@@ -290,7 +290,7 @@ def test_commands_from_traces_to_a_picture(tmp_path, monkeypatch):
     for words in ((3000,), (5000,), (5000, "--batch", 500)):
         run("trace", "--task", f"blobs-{words[0]}", *words[1:], *folder, "--store", tmp_path)
     run("sweep", "--tasks", "blobs", "--widths", "3,54", "--examples", "1e4,1e5", "--workers", "4,16", *folder)
-    rows = scale.read_rows(tmp_path / scale.SWEPT)
+    rows = scale.results(tmp_path / scale.SWEPT)
     assert len(rows) == 8
     assert {row["batch"] for row in rows} <= {2000, 8000, 32000}
     assert {row["working_set"] for row in rows} == {1024}
@@ -332,9 +332,9 @@ def test_validation_compares_the_median_of_the_runs(tmp_path, monkeypatch):
     where = ("--task", "blobs-1000", "--folder", tmp_path, "--store", tmp_path)
     run("trace", *where)
     run("validate", *where, "--workers", "2", "--repeats", 3)
-    (row,) = scale.read_rows(tmp_path / scale.VALIDATED)
-    (traced,) = scale.read_rows(scale.trace_path(tmp_path, "blobs-1000", default_shape()))
-    predicted = simulate(Trace.of_json(traced), costs, Cluster(2, 1, 2, 2))
+    (row,) = scale.results(tmp_path / scale.VALIDATED)
+    (traced,) = scale.results(scale.trace_path(tmp_path, "blobs-1000", default_shape()))
+    predicted = simulate(Trace.of_json(traced), costs, Cluster(2, 2, 2))
     assert row["measured"] == 2.0
     assert row["predicted"] == predicted.seconds
     assert row["ratio"] == pytest.approx(predicted.seconds / 2.0)

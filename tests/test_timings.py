@@ -9,7 +9,7 @@ from dasksvm import LaSVC, train
 from dasksvm.solver.blocks.learner import BlocksSettings
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.kernels.kernel import Kernel
-from dasksvm.solver.messages import Part
+from dasksvm.solver.messages import TimedPart
 from dasksvm.solver.state.expansion import Tools
 from dasksvm.training import timings
 from dasksvm.training.timings import PARTS, PartTimer, Timings
@@ -55,7 +55,7 @@ def test_the_parts_of_training_in_blocks_add_up(width):
 
 
 def test_every_part_is_named_in_summaries():
-    assert tuple(PARTS) == get_args(Part)
+    assert tuple(PARTS) == get_args(TimedPart)
 
 
 def test_single_steps_have_no_parts():

@@ -27,7 +27,7 @@ class Message:
 
 Rows = Literal["needed", "useful", "unused"]
 # What the block engine does with results; see `training.timings`.
-Part = Literal["updating", "storing", "squaring", "solving", "shifting", "verifying"]
+TimedPart = Literal["updating", "storing", "squaring", "solving", "shifting", "verifying"]
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
-from dasksvm.solver.messages import Part
+from dasksvm.solver.messages import TimedPart
 
 # How the parts are named in summaries.
-PARTS: dict[Part, str] = {
+PARTS: dict[TimedPart, str] = {
     "updating": "candidates",
     "storing": "kept rows",
     "squaring": "squares",
@@ -84,11 +84,11 @@ class PartTimer:
 
     def __init__(self, timings: Timings) -> None:
         self._timings = timings
-        self._running: list[Part] = []
+        self._running: list[TimedPart] = []
         self._since = 0.0
 
     @contextmanager
-    def __call__(self, part: Part) -> Iterator[None]:
+    def __call__(self, part: TimedPart) -> Iterator[None]:
         """Measure a part until the context ends."""
         self._switch()
         self._running.append(part)

@@ -164,7 +164,7 @@ class KernelValues:
                         _transpose(kept.pages, np.where(live[lacking[which]], sources[other, which], -1), at, to[at])
 
         s.in_halves(copy, len(lacking), 1)
-        kept.filled[given[given >= 0]] = STRIP
+        kept.mark_filled(given, len(lacking) * STRIP)
 
     def _copy_columns(self, s: Expansion, places: Ints, given: Pages) -> Flags:
         """Copy what the rows still lack in the same way, one by one; return which pages are filled."""

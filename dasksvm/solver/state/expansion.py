@@ -13,7 +13,7 @@ from dasksvm.solver.engine.tiles import margins, pair_violations
 from dasksvm.solver.kernels.features import Features, FeatureStore, Floats, Ints
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.memory import Workspace
-from dasksvm.solver.messages import CandidateBatch, Part, SumsPlan, View
+from dasksvm.solver.messages import CandidateBatch, SumsPlan, TimedPart, View
 from dasksvm.solver.multiclass.structure import Machine
 from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.direction_search import entry_levels, subtract_rows
@@ -53,7 +53,7 @@ MOVED_ROWS = 512
 RangeMap = Callable[[Callable[[tuple[int, int]], None], Iterable[tuple[int, int]]], Iterable[None]]
 
 
-def unobserved(part: Part) -> AbstractContextManager[None]:
+def unobserved(part: TimedPart) -> AbstractContextManager[None]:
     """Return a context that measures nothing."""
     return nullcontext()
 
@@ -73,7 +73,7 @@ class Tools(NamedTuple):
 
     parallel_map: RangeMap = map
     sums_elsewhere: Callable[[SumsPlan], NDArray[np.float64] | None] | None = None
-    observe: Callable[[Part], AbstractContextManager[None]] = unobserved
+    observe: Callable[[TimedPart], AbstractContextManager[None]] = unobserved
 
 
 class Expansion(Stateful):
