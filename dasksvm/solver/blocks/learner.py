@@ -211,6 +211,7 @@ class BlocksLearner(BiasedLearner):
         """Keep the kernel values of new members that came with the result; `places` is -1 for the other examples."""
         new = np.flatnonzero(places >= 0)
         if len(new) and result.rows.shape[1]:
+            new = new[np.argsort(places[new])]
             known_rows = KnownRows(places[new], result.row_of[new], arrivals[0], arrivals[1], result.rows)
             with self.expansion.tools.observe("storing"):
                 self.expansion.kernel_values.keep_known(self.expansion, known_rows)

@@ -224,8 +224,7 @@ class Rounds(Stateful):
         """Solve the problems of the working sets, and move the gradients of the members in play."""
         places = np.flatnonzero(self.chosen.any(axis=0))
         with expansion.tools.observe("storing"):
-            self.kernel_values.begin_round(expansion, self.in_play)
-            self.kernel_values.complete(expansion, places)
+            self.kernel_values.begin_round(expansion)
         after = self.alpha[:, places]
         busy = np.flatnonzero(self.chosen.any(axis=1))
         for start in range(0, len(busy), SQUARES):
@@ -279,9 +278,9 @@ class Rounds(Stateful):
         for number, before in enumerate(self.alpha_before):
             amounts = self.alpha - before
             moved = np.flatnonzero(amounts.any(axis=0))
-            left_out = np.flatnonzero(self.shrink_round == number)
+            left_out = self.shrink_round == number
             with expansion.tools.observe("shifting"):
-                self.kernel_values.move_others(expansion, self.g, left_out, moved, amounts[:, moved])
+                self.kernel_values.move_gradients(expansion, self.g, left_out, moved, amounts[:, moved])
         self.alpha_before, self.unshrunk = [], True
         self.in_play = self.member.any(axis=0)
 

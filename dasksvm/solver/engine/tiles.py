@@ -213,18 +213,17 @@ def add_up(
 ) -> None:  # pragma: no cover
     """Write Σ weight · value over some columns of each row, for each problem that wants it; see `nonzeros_of`."""
     width = values.shape[1]
-    for p in range(len(found)):
-        own, weight = columns[starts[p] : starts[p + 1]], weights[starts[p] : starts[p + 1]]
-        count = len(own)
-        for r in range(len(values)):
+    for r in range(len(values)):  # the outer loop, so that all problems read a row while it is in the cache
+        row = values[r]
+        for p in range(len(found)):
             if not wanted[p, r]:
                 continue
-            row, total = values[r], 0.0
-            if count == width:
+            own, weight, total = columns[starts[p] : starts[p + 1]], weights[starts[p] : starts[p + 1]], 0.0
+            if len(own) == width:
                 for a in range(width):
                     total += weight[a] * np.float64(row[a])
             else:
-                for a in range(count):
+                for a in range(len(own)):
                     total += weight[a] * np.float64(row[own[a]])
             found[p, r] = total
 
