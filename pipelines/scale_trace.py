@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from dasksvm import config
 from dasksvm.config.blas import one_thread
 from dasksvm.config.workspaces import Workspaces
@@ -300,17 +302,11 @@ class _CountedValues(KernelValues):
         self.size += sum(len(places) for places in chosen)
         return super().squares(s, chosen)
 
-    def move_gradients(self, s: Expansion, g: Values, in_play: Flags, changed: Ints, amounts: Values) -> None:
-        before, kept = s.evaluations, self.kept is not None
-        super().move_gradients(s, g, in_play, changed, amounts)
-        if kept and len(changed):  # otherwise it has called `move_others`
-            self._note(s, len(self.columns), len(changed), s.evaluations - before, movable=False)
-
-    def move_others(self, s: Expansion, g: Values, places: Ints, changed: Ints, amounts: Values) -> None:
-        before = s.evaluations
-        super().move_others(s, g, places, changed, amounts)
-        if len(changed) and len(places):
-            self._note(s, len(places), len(changed), s.evaluations - before, movable=True)
+    def move_gradients(self, s: Expansion, g: Values, at: Flags, changed: Ints, amounts: Values) -> None:
+        before, rows = s.evaluations, int(np.count_nonzero(at))
+        super().move_gradients(s, g, at, changed, amounts)
+        if len(changed) and rows:
+            self._note(s, rows, len(changed), s.evaluations - before, movable=self.kept is None)
 
     def _note(self, s: Expansion, rows: int, changed: int, computed: int, *, movable: bool) -> None:
         self.shifts.append(Shift(rows, changed, computed, movable, len(s.members()), s.generation))

@@ -13,7 +13,8 @@ from dasksvm import LaSVC, train
 from dasksvm.config.blas import one_thread
 from dasksvm.solver.blocks.expansion import BlockExpansion
 from dasksvm.solver.blocks.keeping import EXPENSIVE, can_keep
-from dasksvm.solver.blocks.kept_rows import IDLE_ROUNDS, SPARE_PART, KeptRows
+from dasksvm.solver.blocks.kept_tiles import KeptTiles, add_rows, gather_squares, mirror, put_rows
+from dasksvm.solver.blocks.kernel_values import KnownRows
 from dasksvm.solver.blocks.learner import BlocksSettings
 from dasksvm.solver.decomposition.intake import view_for_intake
 from dasksvm.solver.engine import learner_state
@@ -95,82 +96,109 @@ def test_a_shape_is_refused_if_the_order_of_additions_depends_on_the_place(monke
         assert is_uniform(SHAPES[0], 1, kind), "a product of two numbers has no order"
 
 
-# Kept rows
+# Kept tiles
+
+
+def tile_bytes(dtype):
+    return STRIP * STRIP * np.dtype(dtype).itemsize
+
+
+@pytest.mark.parametrize("tiles", [0, 1, 3, 6, 7, 9, 10, 13, 16, 40])
+def test_tiles_hold_the_values_of_the_members_that_places_have_now(tiles):
+    """Members come, leave, and give their places to others; all that is read is compared with a matrix."""
+    rng = np.random.default_rng(tiles)
+    everything = rng.normal(size=(4000, 4000)).astype(np.float32)
+    everything += everything.T
+    kept = KeptTiles(tiles * tile_bytes(np.float32), np.dtype(np.float32))
+    strips = kept.places // STRIP
+    assert strips * (strips + 1) // 2 <= tiles < (strips + 1) * (strips + 2) // 2
+    who, arrived = np.zeros(0, np.int64), 0
+    for size in (10, 400, 300, 800, 1000):
+        who = np.concatenate([who, np.full(max(size - len(who), 0), -1)])
+        who[rng.permutation(len(who))[:100]] = -1
+        empty = np.flatnonzero(who < 0)
+        empty = empty[rng.random(len(empty)) < 0.9]
+        who[empty] = arrived + rng.permutation(len(empty))
+        arrived += len(empty)
+        live = np.flatnonzero(who >= 0)
+        new = kept.take_new(live, who)
+        assert not len(kept.take_new(live, who))
+        for strip in range(min(-(-len(who) // STRIP), strips)):
+            columns = np.arange(strip * STRIP, (strip + 1) * STRIP)
+            of = np.where(columns < len(who), who[np.minimum(columns, len(who) - 1)], 0)
+            put_rows(kept.tiles, kept.lower, strip, new, everything[np.ix_(who[new], of)], 0)
+        check_squares(kept, live[rng.random(len(live)) < 0.5], who, everything)
+        check_sums(kept, live[rng.random(len(live)) < 0.3], who, everything, rng)
+
+
+def check_squares(kept, places, who, everything):
+    """Compare two squares, of all places and of some of them."""
+    chosen = [places, places[::3]]
+    inside = np.array([np.count_nonzero(each < kept.places) for each in chosen])
+    sizes = np.array([len(each) for each in chosen])
+    offsets = np.concatenate([[0], np.cumsum(sizes**2)])
+    flat = np.full(offsets[-1], np.nan, np.float32)
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    for strip in range(-(-min(len(who), kept.places) // STRIP)):
+        gather_squares(kept.tiles, strip, np.concatenate(chosen), bounds, inside, offsets, flat)
+    for k, each in enumerate(chosen):
+        square = flat[offsets[k] : offsets[k + 1]].reshape(sizes[k], sizes[k])
+        mirror(square, inside[k])
+        known = who[each[: inside[k]]]
+        np.testing.assert_array_equal(square[: inside[k], : inside[k]], everything[np.ix_(known, known)])
+
+
+def check_sums(kept, places, who, everything, rng):
+    """Compare sums with those from computed rows, bit for bit, and with a matrix product."""
+    places = places[places < kept.places]
+    amounts = rng.normal(size=(3, len(places))) * (rng.random((3, len(places))) < 0.6)
+    concerned, scratch = np.array([True, False, True]), np.empty((STRIP, STRIP), np.float32)
+    for strip in range(-(-min(len(who), kept.places) // STRIP)):
+        columns = np.arange(strip * STRIP, min((strip + 1) * STRIP, len(who)))
+        rows = np.zeros((len(places), 8 + STRIP + 8), np.float32)
+        rows[:, 8 : 8 + len(columns)] = everything[np.ix_(who[places], who[columns])]
+        found, again = np.zeros((3, STRIP)), np.zeros((3, STRIP))
+        common = (kept.tiles, kept.lower)
+        add_rows(*common, kept.places, strip, places, amounts, rows[:0], 0, concerned, scratch, found)
+        add_rows(*common, 0, strip, places, amounts, rows, 8, concerned, scratch, again)
+        live = who[columns] >= 0
+        np.testing.assert_array_equal(found[:, : len(columns)][:, live], again[:, : len(columns)][:, live])
+        expected = amounts @ everything[np.ix_(who[places], who[columns])].astype(np.float64)
+        expected[1] = 0.0
+        np.testing.assert_allclose(found[:, : len(columns)][:, live], expected[:, live], atol=1e-9)
+
+
+def test_values_above_the_diagonal_give_way_to_those_below():
+    """Ten tiles are enough for four strips: as long as there are three, some of the others are kept as well."""
+    kept = KeptTiles(10 * tile_bytes(np.float64), np.dtype(np.float64))
+    for strips, lower in ((1, 1), (3, 6), (4, 10), (6, 10)):
+        places = np.arange(strips * STRIP)
+        kept.take_new(places, places)
+        assert (kept.places, kept.lower) == (4 * STRIP, lower)
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
-def test_pages_hold_what_was_written_until_they_are_dropped(seed):
-    """Rows are allocated, dropped and moved to other columns at random, and compared with a dictionary."""
-    rng = np.random.default_rng(seed)
-    budget = int(rng.integers(0, 40))
-    kept = KeptRows(budget * STRIP * 8, np.dtype(np.float64))
-    columns = rng.integers(1, 1000, 1)[0]
-    names = rng.permutation(10**6)[:columns]  # of the columns
-    for _ in range(8):
-        kept.round += int(rng.integers(1, IDLE_ROUNDS))
-        kept.make_room(30, -(-len(names) // STRIP))
-        places = rng.permutation(30)[: rng.integers(1, 12)]
-        given = kept.allocate(places, len(names))
-        for strip, at in zip(*np.nonzero(given >= 0), strict=True):
-            own = names[strip * STRIP : (strip + 1) * STRIP]
-            kept.pages[given[strip, at], : len(own)] = places[at] * 1e6 + own
-        kept.mark_filled(given, len(names))
-        match rng.integers(3):
-            case 0:
-                gone = rng.permutation(30)[:5]
-                kept.drop(gone)
-                assert np.all(kept.find(gone, len(names)) < 0)
-            case 1:
-                source = rng.permutation(len(names))[: rng.integers(1, len(names) + 1)]
-                source = np.concatenate([np.sort(source), np.full(rng.integers(0, 300), -1)])
-                kept.rearrange(source, len(names), lambda work, count, least: work((0, count)))
-                new = rng.integers(10**6, 2 * 10**6, len(source))
-                names = np.where(source >= 0, names[source], new)
-                kept.make_room(30, -(-len(names) // STRIP))
-            case 2:
-                names = np.concatenate([names, rng.integers(10**6, 2 * 10**6, rng.integers(0, 300))])
-                kept.make_room(30, -(-len(names) // STRIP))
-        found = kept.find(np.arange(30), len(names))
-        used = found[found >= 0]
-        assert len(np.unique(used)) == len(used) <= budget
-        for strip, place in zip(*np.nonzero(found >= 0), strict=True):
-            own = names[strip * STRIP : (strip + 1) * STRIP]
-            np.testing.assert_array_equal(kept.pages[found[strip, place], : len(own)], place * 1e6 + own)
-
-
-def test_spare_memory_is_given_whole_or_not_at_all():
-    kept = KeptRows(SPARE_PART * 3 * STRIP * 8, np.dtype(np.float64))
-    kept.make_room(9, 2)
-    kept.mark_filled(kept.allocate(np.array([0, 1]), 100), 100)
-    strips, missing = np.array([1]), np.array([[True, True]])
-    assert np.all(kept.allocate_spare(np.array([0, 1]), strips, missing) < 0)
-    missing[0, 1] = False
-    assert (kept.allocate_spare(np.array([0, 1]), strips, missing) >= 0).tolist() == [[True, False]]
-
-
-def test_what_a_row_lacks_is_copied_for_all_rows_of_its_strip():
-    """The rows of members that come later have what those of older ones lack; strips have members of one class."""
-    s = members(3 * STRIP)
-    kernel_values, count = s.kernel_values, 3 * STRIP
+@settings(max_examples=20, deadline=None)
+def test_values_that_are_known_are_kept_like_computed_ones(seed):
+    """Some columns of the rows are known; some of these belong to members that are none any more."""
+    rng, count = np.random.default_rng(seed), 700
+    s, old, whole = members(count), np.arange(count) >= 200, np.empty((count, count), np.float32)
+    s.working.holders[:count] = old
     with one_thread():
-        old, new = np.arange(count) >= STRIP, np.arange(STRIP)
-        kernel_values.begin_round(s, old)
-        kernel_values.complete(s, np.arange(STRIP, 2 * STRIP))
-        kernel_values.begin_round(s, np.ones(count, np.bool_))
-        kernel_values.complete(s, new)
-        computed = s.evaluations
-        kernel_values.complete(s, np.array([STRIP]))
-        assert s.evaluations == computed
-        kept, rows = kernel_values.kept, np.arange(STRIP, 2 * STRIP, 2)
-        assert np.any(kept.find(rows + 1, count) < 0)
-        pages = kept.find(rows, count)
-        assert np.all(pages >= 0)
-        whole = np.empty((count, count), np.float32)
         fill_uniformly(s.kernel, s.members(), s.members(), whole, Workspace())
-        for strip in range(3):
-            columns = kernel_values.columns[strip * STRIP : (strip + 1) * STRIP]
-            np.testing.assert_array_equal(kept.pages[pages[strip]], whole[np.ix_(rows, columns)])
+        s.kernel_values.begin_round(s)
+        s.working.holders[:count] = True
+        new = np.flatnonzero(rng.random(200) < 0.3)
+        columns = np.sort(rng.permutation(count)[: rng.integers(1, count)])
+        lines, numbers = rng.permutation(len(new)), s.arrival[columns].copy()
+        values = np.empty((len(new), len(columns)), np.float32)
+        values[lines] = whole[np.ix_(new, columns)]
+        gone = rng.random(len(columns)) < 0.2
+        values[:, gone], numbers[gone] = np.nan, -2
+        s.kernel_values.keep_known(s, KnownRows(new, lines, columns, numbers, values))
+        s.kernel_values.begin_round(s)
+        (square,) = s.kernel_values.squares(s, [np.arange(count)])
+    np.testing.assert_array_equal(square, whole)
 
 
 def members(count):
@@ -183,20 +211,6 @@ def members(count):
     s.make_room(result)
     s.add_members(result, result.sign, np.ones((1, count), np.bool_), np.full(count, -1))
     return s
-
-
-def test_idle_rows_make_room():
-    kept = KeptRows(2 * STRIP * 8, np.dtype(np.float64))
-    kept.make_room(9, 1)
-    for place, wanted in ((0, True), (1, True), (2, False)):
-        given = kept.allocate(np.array([place]), 100)
-        assert (given >= 0).all() == wanted
-        kept.mark_filled(given, 100)
-    kept.round += IDLE_ROUNDS
-    kept.allocate(np.array([1]), 100)  # it is used
-    kept.round += 1
-    kept.mark_filled(kept.allocate(np.array([2]), 100), 100)
-    assert [bool((kept.find(np.array([p]), 100) >= 0).all()) for p in range(3)] == [False, True, True]
 
 
 # The model
@@ -218,45 +232,25 @@ def solution(learner):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_budget_changes_no_bit(dtype, sparse):
-    """None, a few pages, some rows, and all; the values are kept, used again, and those of scoring are used."""
-    X, y = wide()
+    """None, those of a strip, of more, and all; the values are kept, used again, and those of scoring are used."""
+    X, y = wide(2400)
     rows = Rows(sp.csr_matrix(X) if sparse else X, np.where(y > 0, 1, -1), np.full(len(y), 3.0), dtype)
     found, computed, kept = [], [], []
-    for budget in (0, 20 << 10, 300 << 10, 50 << 20):
+    for tiles in (0, 1, 4, 100):
+        budget = tiles * tile_bytes(dtype)
         learner = learner_with(budget, rows, epochs=2)
         run(learner, rows)
         learner.expansion.check(1e-3)
         found.append(solution(learner))
         computed.append(learner.progress().evaluations)
         values = learner.expansion.kernel_values
-        kept.append(None if values.kept is None else values.kept.fresh)
+        kept.append(None if values.kept is None else values.kept.places)
     assert all(each == found[0] for each in found)
     if not can_keep(learner.settings.kernel, learner.expansion.members()):
         assert not any(kept), "where values vary from tile to tile, none may be kept"
         return
     assert computed[0] > computed[1] > computed[2] > computed[3]
-    assert kept[0] == 0 < kept[1] <= 20
-    assert kept[3] > kept[2]
-
-
-def test_no_member_has_two_columns():
-    """Members leave, and others take their places; a column without its member is used no more."""
-    X, y = wide()
-    rows = Rows(X, np.where(y > 0, 1, -1), np.full(len(y), 3.0), np.float32)
-    learner = learner_with(50 << 20, rows, epochs=2)
-    reused = []
-
-    def watch(progress, seconds):
-        s, values = learner.expansion, learner.expansion.kernel_values
-        if values.kept is not None:
-            valid = values._valid(s, s.working.member[:, : s.places].any(axis=0))
-            used = values.columns[valid]
-            assert len(np.unique(used)) == len(used)
-            reused.append(len(np.unique(values.columns)) < len(values.columns))
-        return False
-
-    run(learner, rows, watch=watch)
-    assert any(reused) or learner.expansion.kernel_values.kept is None, "no place was to be taken again"
+    assert kept == [0, STRIP, 2 * STRIP, 13 * STRIP]
 
 
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
@@ -264,10 +258,10 @@ def test_the_budget_changes_no_bit_of_several_problems(shape):
     X, y = wide(classes=3)
     options = {"C": 3.0, "gamma": 0.05, "decision_function_shape": shape, "engine": "blocks", "random_state": 0}
     models = [
-        LaSVC(cache_size=size, epochs=epochs, **options).fit(X, y) for epochs in (1, 2) for size in (0.01, 1, 100)
+        LaSVC(cache_size=size, epochs=epochs, **options).fit(X, y) for epochs in (1, 2) for size in (0.01, 1, 2, 100)
     ]
-    assert len({digest(model) for model in models[:3]}) == 1
-    assert len({digest(model) for model in models[3:]}) == 1
+    assert len({digest(model) for model in models[:4]}) == 1
+    assert len({digest(model) for model in models[4:]}) == 1
 
 
 @pytest.mark.parametrize("when", ["online", "finishing"])

@@ -115,5 +115,5 @@ class SharedSums:
             return None
         count, known = len(plan.members), held.get(plan.generation, 0)
         missing = plan.members.part(known, count) if count > known or plan.generation not in held else None
-        bare = SumsPlan(None, plan.generation, plan.order, plan.support, plan.amounts, plan.uniform)
+        bare = SumsPlan(None, plan.generation, plan.order, plan.support, plan.amounts)
         return SentSums(bare, count, missing)

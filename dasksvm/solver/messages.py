@@ -4,13 +4,13 @@ The learner returns plans (`ScorePlan`, `RowsPlan`); the executor answers each w
 """
 
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dasksvm.solver.kernels.features import Features, Floats, Ints, frozen
+from dasksvm.solver.memory import Workspace
 from dasksvm.solver.multiclass.structure import Machine
 
 
@@ -26,6 +26,8 @@ class Message:
 
 
 Rows = Literal["needed", "useful", "unused"]
+# Where a view has the copy that `View.support` returns.
+SUPPORT = "_support"
 # What the block engine does with results; see `training.timings`.
 TimedPart = Literal["updating", "storing", "squaring", "solving", "shifting", "verifying"]
 
@@ -78,11 +80,20 @@ class View(Message):
     kernel_rows: Rows = "needed"
     exact: bool = False
 
-    @cached_property
-    def support(self) -> Features:
-        """The features of the V places, copied once for all batches that are scored against this view."""
-        assert self.members is not None
-        return self.members.take(self.order)
+    def support(self, workspace: Workspace) -> Features:
+        """Return the features of the V places, copied once for all batches that are scored against this view."""
+        held: dict[str, Any] = vars(self)
+        if SUPPORT not in held:
+            assert self.members is not None
+            held[SUPPORT] = self.members.borrow(self.order, workspace)
+        features: Features = held[SUPPORT]
+        return features
+
+    def share_support(self, other: "View") -> None:
+        """Use the copy of another view with the same members and order, if it has one."""
+        held = vars(other)
+        if SUPPORT in held:
+            vars(self)[SUPPORT] = held[SUPPORT]
 
 
 @dataclass(frozen=True)
@@ -166,8 +177,6 @@ class SumsPlan(Message):
     support : ndarray of int64, shape (U,)
         Slots of the members that are summed over.
     amounts : ndarray of float64, shape (P, U)
-    uniform : bool
-        Whether each kernel value has the bits that it has in other tiles (see `kernels.uniform`).
     """
 
     members: Features | None
@@ -175,7 +184,6 @@ class SumsPlan(Message):
     order: Ints
     support: Ints
     amounts: NDArray[np.float64]
-    uniform: bool
 
 
 class Targets(NamedTuple):

@@ -13,11 +13,12 @@ kept. The block engine moves many at a time, and keeps only values that are expe
 Finishing is more rounds, until no pair of members violates by more than τ. With several problems (one for each class, for each
 pair of classes or for each C), they make their rounds together and share the kernel values.
 
-Kernel values between members (`kernel_values`) are computed when a round needs them. Those of wide rows are then kept in pages
-(`kept_rows`), as far as a budget allows, because the first use of memory costs more than a value of narrow rows (`keeping`).
-Three things keep the budget, and whoever computes a value, from changing any bit of a model: values that may be kept are computed
-in tiles in which they do not depend on their place (`kernels.uniform`); sums are added in the order of the members, whether a row
-is kept or not; and a value can be copied from the row of the other member, as kernels are symmetric bit for bit.
+Kernel values between members (`kernel_values`) are computed when a round needs them. Those of wide rows are kept in tiles
+(`kept_tiles`), as far as a budget allows; those of narrow rows are not, because they are computed in less time than it takes to
+write and read them (`keeping`). Three things keep the budget, and whoever computes a value, from changing any bit of a model:
+values that may be kept are computed in tiles in which they do not depend on their place (`kernels.uniform`); kernels are
+symmetric bit for bit, so a value may be read from the row of either member; and sums are added in the order of the members'
+places, whether values are kept or not.
 
 Here belong the learner of two-class problems in blocks, its rounds, and the kernel values that they need; what other learners
 need as well is in `engine` and `state`.

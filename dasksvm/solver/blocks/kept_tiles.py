@@ -3,9 +3,9 @@
 They are those among the first places, as many as the budget allows. Rows and columns are places, which do not move, so a value is
 found without a table.
 
-As kernels are symmetric, the lower tiles, those on and below the diagonal, are enough. They are numbered from the beginning of the
-memory, row by row. The others, which save the time of exchanging rows and columns, are numbered from its end, column by column, and
-exist while the lower tiles do not need their memory.
+As kernels are symmetric, the lower tiles, those on and below the diagonal, are enough. They are numbered from the beginning of
+the memory, row by row. The others, which save the time of exchanging rows and columns, are numbered from its end, column by
+column, and exist while the lower tiles do not need their memory.
 """
 
 from math import isqrt
@@ -60,7 +60,7 @@ class KeptTiles:
         self.lower = max(self.lower, strips * (strips + 1) // 2)
         more = max(len(arrivals) - len(self.arrival), 0)
         self.arrival = np.concatenate([self.arrival, np.full(more, -1, np.int64)])
-        new = live[self.arrival[live] != arrivals[live]]
+        new: Ints = live[self.arrival[live] != arrivals[live]]
         self.arrival[new] = arrivals[new]
         return new
 
@@ -75,7 +75,9 @@ def _tile_number(count: int, lower: int, row: int, column: int) -> int:  # pragm
 
 
 @njit()
-def put_rows(tiles: Tiles, lower: int, strip: int, places: Ints, values: Floats, border: int) -> None:  # pragma: no cover
+def put_rows(
+    tiles: Tiles, lower: int, strip: int, places: Ints, values: Floats, border: int
+) -> None:  # pragma: no cover
     """Keep values of some members with those of a strip, for values of shape (rows, border + STRIP + border)."""
     step, start = 16, 0  # rows and columns of a block that stays in the cache
     while start < len(places):

@@ -16,10 +16,8 @@ from dasksvm.solver.blocks.pieces import sums_at_members
 from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.uniform import STRIP, TILE_ROWS, fill_uniformly, shape_of_tiles
-from dasksvm.solver.memory import Workspace
 from dasksvm.solver.messages import SumsPlan
 from dasksvm.solver.state.expansion import SQUARE_PART, Expansion
-
 
 Strip = TypeVar("Strip")
 
@@ -141,21 +139,20 @@ class KernelValues:
         flat = s.workspace.array("squares", (int(offsets[-1]),), s.members().dtype)
         found = [flat[offsets[k] : offsets[k + 1]].reshape(size, size) for k, size in enumerate(sizes)]
         if self.kept is not None:
-            self._gather_squares(s, chosen, offsets, flat, found)
+            self._gather_squares(s, chosen, found, offsets, flat)
         for places, values in zip(chosen, found, strict=True):
             self._compute_square(s, places, values)
             np.fill_diagonal(values, s.working.diagonal[places])
         return found
 
     def _gather_squares(
-        self, s: Expansion, chosen: list[Ints], offsets: Ints, flat: Floats, found: list[Floats]
+        self, s: Expansion, chosen: list[Ints], found: list[Floats], offsets: Ints, flat: Floats
     ) -> None:
-        """Fill the parts of squares whose values are kept."""
+        """Fill the parts of squares whose values are kept; `flat` has one square after the other, from the offsets on."""
         assert self.kept is not None
         tiles, limit = self.kept.tiles, self.kept.places
         places, bounds = np.concatenate(chosen), np.concatenate([[0], np.cumsum([len(each) for each in chosen])])
         inside = np.array([np.searchsorted(each, limit) for each in chosen])
-
         strips = _in_fair_halves(list(range(-(-min(s.places, limit) // STRIP))))
 
         def gather(part: tuple[int, int]) -> None:
@@ -206,17 +203,15 @@ class KernelValues:
             return
         if self.kept is None:
             order = s.order()
-            g[:, places] -= sums_at_members(
-                s, SumsPlan(s.members(), s.generation, order[places], order[changed], amounts, False)
-            )
+            plan = SumsPlan(s.members(), s.generation, order[places], order[changed], amounts)
+            g[:, places] -= sums_at_members(s, plan)
         else:
             self._subtract(s, g, places, changed, amounts)
 
     def _subtract(self, s: Expansion, g: Values, places: Ints, changed: Ints, amounts: Values) -> None:
         """Do this strip by strip, with the values that are kept and others that are computed in tiles of the same bits."""
         assert self.kept is not None
-        kept, members, order = self.kept, s.members(), s.order()
-        limit = kept.places
+        kept, limit, members, order = self.kept, self.kept.places, s.members(), s.order()
         shape, inside = shape_of_tiles(self.kernel, members), int(np.searchsorted(changed, limit))
         # What is computed for the strips whose values are kept, and for the others.
         some, every = _tiles_of(changed, inside), _tiles_of(changed, 0)

@@ -143,9 +143,7 @@ class BlocksLearner(BiasedLearner):
         if self._first_view is None or self._first_view[0] != self.phase:
             self._first_view = (self.phase, view)
         # A view gathers the features of its support vectors when they are first read. Views with equal coefficients share them.
-        gathered = vars(self._first_view[1]).get("support")
-        if gathered is not None:
-            vars(view)["support"] = gathered
+        view.share_support(self._first_view[1])
         return view
 
     def _new_view(self) -> View:

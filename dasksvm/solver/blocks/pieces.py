@@ -28,7 +28,7 @@ def some_sums(kernel: Kernel, plan: SumsPlan, first: int, last: int, workspace: 
     for start in range(0, len(order), PIECE_ROWS):
         rows = plan.members.take(order[start : start + PIECE_ROWS], workspace)
         part = slice(start, start + len(rows))
-        _fill_sums(kernel, rows, support, nonzeros, everywhere, plan.uniform, found[:, part], workspace)
+        _fill_sums(kernel, rows, support, nonzeros, everywhere, False, found[:, part], workspace)
     return found
 
 

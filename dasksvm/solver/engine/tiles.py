@@ -77,12 +77,12 @@ def _score_for_margins(
     values, rows = np.zeros_like(sign), np.zeros((len(features), 0), features.dtype)
     if view.members is not None and view.kernel_rows == "useful":
         rows = workspace.loan((len(features), len(view.order)), features.dtype)
-        fill_uniformly(kernel, features, view.support, rows, workspace)
+        fill_uniformly(kernel, features, view.support(workspace), rows, workspace)
         add_up(rows, *nonzeros_of(view.alpha), bound > 0, values)
         rows = rows if same_process else rows[:, :0]
     elif view.members is not None:
         exact = features.astype(np.dtype(np.float64)) if view.exact else features
-        values = margins(kernel, exact, view.support, view.alpha, None, workspace)
+        values = margins(kernel, exact, view.support(workspace), view.alpha, None, workspace)
     found = excess(view, codes, sign, values)
     kept, row_of = _likely_to_enter(view, bound, found)
     if rows.shape[1]:

@@ -69,6 +69,12 @@ class DenseFeatures:
         self.values.take(rows, axis=0, out=values, mode="clip")
         return type(self)(values, self.squares.take(rows))
 
+    def borrow(self, rows: Ints, workspace: Workspace) -> Self:
+        """Copy some rows into memory that the workspace uses again once the copy is garbage-collected."""
+        values = workspace.loan((len(rows), self.width), self.dtype)
+        self.values.take(rows, axis=0, out=values, mode="clip")
+        return type(self)(values, self.squares.take(rows))
+
     def part(self, start: int, stop: int) -> Self:
         """Return a range of rows, without copying."""
         return type(self)(self.values[start:stop], self.squares[start:stop])
@@ -132,6 +138,10 @@ class SparseFeatures:
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         where = np.repeat(starts - indptr[:-1], lengths) + np.arange(indptr[-1])
         return type(self)(self.data[where], self.indices[where], indptr, self.squares[rows], self.columns)
+
+    def borrow(self, rows: Ints, workspace: Workspace) -> Self:
+        """Copy some rows."""
+        return self.take(rows)
 
     def part(self, start: int, stop: int) -> Self:
         """Return a range of rows, without copying the values."""
