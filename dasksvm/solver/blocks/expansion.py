@@ -2,8 +2,11 @@
 
 from typing import Self
 
+import numpy as np
+
 from dasksvm.solver.blocks.kernel_values import KernelValues
 from dasksvm.solver.decomposition.intake import RowlessExpansion
+from dasksvm.solver.kernels.features import Flags
 from dasksvm.solver.kernels.kernel import Kernel
 
 # A copy has the budget divided by this: both need memory at the same time, and the budget changes no results.
@@ -21,9 +24,16 @@ class BlockExpansion(RowlessExpansion):
         Bytes of the kernel values that are kept.
     """
 
+    STATE = (*RowlessExpansion.STATE, "held")
+
     def __init__(self, kernel: Kernel, problems: int, budget: int) -> None:
         super().__init__(kernel, problems, 0)
+        # Places that are not freed, shape (V,) when it was set: the next survey needs the features of their members.
+        self.held: Flags = np.zeros(0, np.bool_)
         self.kernel_values = KernelValues(kernel, budget)
+
+    def _held_places(self) -> Flags:
+        return np.concatenate([self.held, np.zeros(self.places - len(self.held), np.bool_)])
 
     def with_own_cache(self) -> Self:
         """Return an expansion that shares the members and keeps fewer values, its own; its members must not be changed."""

@@ -13,7 +13,6 @@ from dasksvm.solver.blocks.kernel_values import KernelValues
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
 from dasksvm.solver.lasvm.finishing import (
-    INNER_SHARE,
     INNER_STEPS,
     ROUNDING,
     SHRINK_ROUNDS,
@@ -26,6 +25,9 @@ from dasksvm.solver.state.capture import Stateful
 from dasksvm.solver.state.expansion import Expansion
 
 NOBODY: Ints = np.zeros(0, np.int64)
+# The problem of a working set is solved until δ is this share of what it is in S, or τ. A smaller share costs more rounds than it
+# saves later: the rest of S moves at the same time.
+INNER_SHARE = 0.1
 # Problems whose squares are in memory at the same time.
 SQUARES = 8
 

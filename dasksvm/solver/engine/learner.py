@@ -36,7 +36,7 @@ NEAR = 0.5
 
 
 class Learner(Stateful, ABC):
-    """A solver as a state machine: seeding → online → finishing (→ online again, or checking) → done.
+    """A solver as a state machine: seeding → online → finishing (→ surveying or online again, or checking) → done.
 
     This class decides what is requested and when the phases change. A solver implements the abstract methods. Two
     procedures that several solvers share take a solver's own functions as arguments: `_iterate` makes the online iterations of a
@@ -78,12 +78,10 @@ class Learner(Stateful, ABC):
     )
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.phase = "idle"
+        self.settings, self.phase = settings, "idle"
         self.epoch = self.position = self.next_sequence = self.applied = 0
-        self.seen = self.steps = self.evaluations = self.refreshes = 0
+        self.seen = self.seen_before = self.steps = self.evaluations = self.refreshes = 0
         self.expansion = self._expansion()
-        self.seen_before = 0
         self.changed = self.stopped = self.converged = self.all_new = self.paused = False
         self.excess = np.zeros(0, np.float32)
         self.order = RandomOrder((), AS_GIVEN)
@@ -107,7 +105,7 @@ class Learner(Stateful, ABC):
 
     @abstractmethod
     def _process(self, result: CandidateBatch, plan: ScorePlan, arrivals: Ints) -> None:
-        """Process a batch in the phases "seeding" and "online"; `arrivals` are the members at the time of the request."""
+        """Process a batch, except in the phase "checking"; `arrivals` are the members at the time of the request."""
 
     @abstractmethod
     def _measure_and_dual(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -156,9 +154,7 @@ class Learner(Stateful, ABC):
         self.all_new = not np.any(self.expansion.examples() >= order.base)
         self.epoch = self.position = 0
         self.phase = "seeding" if len(seeds) else "online"
-        self.finishing = []
-        self.seeds = seeds
-        self.queue = None
+        self.finishing, self.seeds, self.queue = [], seeds, None
         self.seen_before, self.refreshes = self.seen, 0
         self.changed = self.stopped = self.converged = self.paused = False
         self.error, self.violation = 0.0, np.full(self.settings.problems, np.nan)
@@ -245,9 +241,9 @@ class Learner(Stateful, ABC):
             start = self.position
             self.position += 0 if self.inflight else LARGEST_BATCH
             return self.seeds[start : self.position]
-        if self.phase not in ("online", "checking") or self.paused:
+        if self.phase not in ("online", "surveying", "checking") or self.paused:
             return none
-        left = self._examples_left() if self.phase == "online" else self._length()
+        left = self._length() if self.phase == "checking" else self._examples_left()
         if self.position >= self._length() and self.phase == "online" and self._another_pass():
             self.epoch, self.position = self.epoch + 1, 0
         stop = min(self.position + self._batch_size(), self._length(), self.position + left)
@@ -408,12 +404,16 @@ class Learner(Stateful, ABC):
                 self.begin_finishing(0)
             return
         if self.settings.epochs == 0 and not self.stopped and self.epoch < MOST_EPOCHS:
-            if self.changed or self.queue is not None:
+            if self.changed or not self._all_looked_at():
                 self._next_pass(adopt)
                 return
             if self.refreshes < REFRESHES and self._refresh(adopt, verify):
                 return
         self._begin_checking()
+
+    def _all_looked_at(self) -> bool:
+        """Return whether the pass that has ended looked at all examples."""
+        return self.queue is None
 
     def _claims_convergence(self) -> bool:
         """Return whether the run ends with a claim about the whole set, which it does not if it was stopped."""

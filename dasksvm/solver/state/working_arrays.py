@@ -214,10 +214,10 @@ def evict(w: Working, p: int, place: int) -> None:  # pragma: no cover
 
 
 @njit()
-def free_places(w: Working) -> Ints:  # pragma: no cover
-    """Free the places that are no longer members of any problem, and return them."""
+def free_places(w: Working, held: Flags) -> Ints:  # pragma: no cover
+    """Free the places that are no longer members of any problem, and return them; `held` places, shape (V,), are not freed."""
     places = w.size[0]
-    holders = np.zeros(places, np.int64)
+    holders = held.astype(np.int64)
     for p in range(len(w.member)):
         for place in range(places):
             holders[place] += w.member[p, place]
