@@ -92,6 +92,7 @@ def once(condition, act):
         ("checking", {"C": 1e-5}),
         ("online", {"engine": "blocks"}),
         ("finishing", {"engine": "blocks", "epochs": 2}),
+        ("surveying", {"engine": "blocks", "epochs": "converged"}),
     ],
 )
 def test_coordinator_killed_goes_on_from_its_snapshot(client, data, tmp_path, begun, phase, settings):

@@ -10,8 +10,10 @@ kept. The block engine moves many at a time, and keeps only values that are expe
    round before), solve the problem restricted to it, and move the gradients of all members at once.
 4. *Evict* the members with α = 0 that would not be admitted now.
 
-Finishing is more rounds, until no pair of members violates by more than τ. With several problems (one for each class, for each
-pair of classes or for each C), they make their rounds together and share the kernel values.
+Finishing is more rounds, until no pair of members violates by more than τ. Training to convergence alternates between finishing
+and looking for examples that violate, for which the decision values of all examples are remembered (`survey`). With several
+problems (one for each class, for each pair of classes or for each C), they make their rounds together and share the kernel
+values.
 
 Kernel values between members (`kernel_values`) are computed when a round needs them. Those of wide rows are kept in tiles
 (`kept_tiles`), as far as a budget allows; those of narrow rows are not, because they are computed in less time than it takes to
