@@ -26,8 +26,8 @@ FIRST_PART, PARTS, ROUNDS, FINISHING_ROUNDS = 0.001, 8, 3, 12
 LOOKAHEADS = 3
 # A feature store is made anew, and sent again, when it has this share of members more than there are.
 COMPACTION = 0.25
-# Values that are kept: those of float32 that fit the default budget.
-KEPT_VALUES = (CACHE_SIZE << 20) // 4
+# Pairs of members whose values are kept: a value of float32 stands for two of them, in the default budget.
+KEPT_PAIRS = 2 * (CACHE_SIZE << 20) // 4
 # What a round is described by: the rows of a pass, or of a part of it; per row the candidates, the members that enter, and the
 # values that bring candidates up to date; the members of the working set; the members in play for each member of S; for each
 # member of the working set, the steps, the coefficients that change, and the values kept for each member in play. In finishing,
@@ -269,7 +269,7 @@ class _Maker:
         """Return a step that ends with a round."""
         size, columns = int(min(counts["size"], counts["members"])), int(counts["columns"])
         changed = int(counts["changed"] * size)
-        kept = min(1.0, KEPT_VALUES / max(counts["members"], 1.0) ** 2) if self.expensive else 0.0
+        kept = min(1.0, KEPT_PAIRS / max(counts["members"], 1.0) ** 2) if self.expensive else 0.0
         return replace(
             step,
             stored=int(kept * counts["stored"] * size * columns),
@@ -285,8 +285,6 @@ class _Maker:
         counts["size"] *= _size_of_finishing(counts["members"], self.shape)
         rounds = max(round(counts["rounds"] * counts["members"] / counts["size"]), 1)
         count = min(rounds, FINISHING_ROUNDS)
-        # A row is computed once, however often its member is chosen.
-        counts["stored"] = min(counts["stored"], 1.0 / max(counts["rounds"], 1.0))
         for _ in range(count):
             step = Step(
                 "finishing",

@@ -17,7 +17,7 @@ from dasksvm.solver.blocks.kept_tiles import KeptTiles, add_rows, gather_squares
 from dasksvm.solver.blocks.kernel_values import KnownRows
 from dasksvm.solver.blocks.learner import BlocksSettings
 from dasksvm.solver.decomposition.intake import view_for_intake
-from dasksvm.solver.engine import learner_state
+from dasksvm.solver.engine import learner_state, tiles
 from dasksvm.solver.engine.choice import execute
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder
@@ -103,15 +103,15 @@ def tile_bytes(dtype):
     return STRIP * STRIP * np.dtype(dtype).itemsize
 
 
-@pytest.mark.parametrize("tiles", [0, 1, 3, 6, 7, 9, 10, 13, 16, 40])
-def test_tiles_hold_the_values_of_the_members_that_places_have_now(tiles):
+@pytest.mark.parametrize("count", [0, 1, 3, 6, 7, 9, 10, 13, 16, 40])
+def test_tiles_hold_the_values_of_the_members_that_places_have_now(count):
     """Members come, leave, and give their places to others; all that is read is compared with a matrix."""
-    rng = np.random.default_rng(tiles)
+    rng = np.random.default_rng(count)
     everything = rng.normal(size=(4000, 4000)).astype(np.float32)
     everything += everything.T
-    kept = KeptTiles(tiles * tile_bytes(np.float32), np.dtype(np.float32))
+    kept = KeptTiles(count * tile_bytes(np.float32), np.dtype(np.float32))
     strips = kept.places // STRIP
-    assert strips * (strips + 1) // 2 <= tiles < (strips + 1) * (strips + 2) // 2
+    assert strips * (strips + 1) // 2 <= count < (strips + 1) * (strips + 2) // 2
     who, arrived = np.zeros(0, np.int64), 0
     for size in (10, 400, 300, 800, 1000):
         who = np.concatenate([who, np.full(max(size - len(who), 0), -1)])
@@ -236,8 +236,8 @@ def test_the_budget_changes_no_bit(dtype, sparse):
     X, y = wide(2400)
     rows = Rows(sp.csr_matrix(X) if sparse else X, np.where(y > 0, 1, -1), np.full(len(y), 3.0), dtype)
     found, computed, kept = [], [], []
-    for tiles in (0, 1, 4, 100):
-        budget = tiles * tile_bytes(dtype)
+    for count in (0, 1, 4, 100):
+        budget = count * tile_bytes(dtype)
         learner = learner_with(budget, rows, epochs=2)
         run(learner, rows)
         learner.expansion.check(1e-3)
@@ -297,6 +297,24 @@ def test_the_model_is_the_same_on_any_number_of_workers():
         with cluster(workers) as client:
             found.add(digest(train((chunks, y), solver, client=client).estimator))
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("epochs", [2, 0])
+def test_rows_that_do_not_come_with_results_change_no_bit(monkeypatch, epochs):
+    """Those that are too large do not come, and from workers none."""
+    X, y = wide()
+    rows = Rows(X, np.where(y > 0, 1, -1), np.full(len(y), 3.0), np.float32)
+    found, computed = [], []
+    for most_bytes in (tiles.MOST_BYTES, 50_000, 0):
+        monkeypatch.setattr(tiles, "MOST_BYTES", most_bytes)
+        learner = learner_with(50 << 20, rows, epochs=epochs)
+        run(learner, rows)
+        found.append(solution(learner))
+        computed.append(learner.progress().evaluations)
+    assert all(each == found[0] for each in found)
+    if can_keep(learner.settings.kernel, learner.expansion.members()):
+        assert computed[0] <= computed[1] <= computed[2]
+        assert computed[0] < computed[2]
 
 
 def test_a_fitted_estimator_keeps_no_kernel_values():

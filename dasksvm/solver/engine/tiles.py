@@ -15,6 +15,8 @@ from dasksvm.solver.multiclass.structure import gradients
 from dasksvm.solver.state.direction_search import weighted_sum
 
 PIECE = 1024
+# The most bytes of rows that a result has because they are useful; several results are in flight.
+MOST_BYTES = 128 << 20
 Map = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
 
 
@@ -39,7 +41,7 @@ def score(
     workspace : Workspace
         Provides the memory for the rows of the result.
     same_process : bool
-        Whether the result stays in this process. Then it has rows that are merely useful.
+        Whether the result stays in this process. Then it has rows that are merely useful, unless they are too large.
     """
     view = plan.view
     codes, sign, bound = targets
@@ -79,7 +81,7 @@ def _score_for_margins(
         rows = workspace.loan((len(features), len(view.order)), features.dtype)
         fill_uniformly(kernel, features, view.support(workspace), rows, workspace)
         add_up(rows, *nonzeros_of(view.alpha), bound > 0, values)
-        rows = rows if same_process else rows[:, :0]
+        rows = rows if same_process and rows.nbytes <= MOST_BYTES else rows[:, :0]
     elif view.members is not None:
         exact = features.astype(np.dtype(np.float64)) if view.exact else features
         values = margins(kernel, exact, view.support(workspace), view.alpha, None, workspace)
