@@ -51,12 +51,16 @@ class KeptTiles:
         self.arrival: Ints = np.zeros(0, np.int64)
 
     def take_new(self, live: Ints, arrivals: Ints) -> Ints:
-        """Return the places, of some with members of these arrival numbers, whose values are not kept yet; the caller keeps them.
+        """Return the places whose members are new and whose values can be kept; the caller keeps them.
 
-        Places of which no values can be kept are left out.
+        Parameters
+        ----------
+        live : ndarray of int64
+            The places to look at, ascending.
+        arrivals : ndarray of int64, shape (V,)
+            The arrival number of the member of each place.
         """
-        live = live[: np.searchsorted(live, self.places)]
-        strips = int(live[-1]) // STRIP + 1 if len(live) else 0
+        live, strips = live[: np.searchsorted(live, self.places)], -(-min(len(arrivals), self.places) // STRIP)
         self.lower = max(self.lower, strips * (strips + 1) // 2)
         more = max(len(arrivals) - len(self.arrival), 0)
         self.arrival = np.concatenate([self.arrival, np.full(more, -1, np.int64)])
