@@ -107,7 +107,8 @@ def test_surveys_save_kernel_values_and_give_the_same_model(monkeypatch, problem
     models = []
     for pays in (Survey.pays, lambda *_: False):
         monkeypatch.setattr(Survey, "pays", pays)
-        models.append(LaSVC(gamma=GAMMA, engine="blocks", epochs="converged", tol=1e-4, dtype="float64").fit(X, y))
+        options = {"tol": 1e-4, "dtype": "float64", "random_state": 0}
+        models.append(LaSVC(gamma=GAMMA, engine="blocks", epochs="converged", **options).fit(X, y))
     surveyed, scored = models
     assert surveyed.kernel_evaluations_ < scored.kernel_evaluations_
     np.testing.assert_allclose(surveyed.decision_function(X), scored.decision_function(X), atol=1e-3)
