@@ -264,27 +264,31 @@ def test_the_budget_changes_no_bit_of_several_problems(shape):
     assert len({digest(model) for model in models[4:]}) == 1
 
 
-@pytest.mark.parametrize("when", ["online", "finishing"])
-def test_a_run_that_is_resumed_gives_the_same_model(when):
-    """A snapshot has no kept values: they are computed again."""
-    X, y = wide()
-    rows = Rows(X, np.where(y > 0, 1, -1), np.full(len(y), 3.0), np.float32)
-    whole = learner_with(50 << 20, rows)
-    run(whole, rows)
-    halted = learner_with(50 << 20, rows)
-    states = []
+def check_resumed_runs(make, rows, condition):
+    """Compare a whole run with runs that resume from its states at the times at which a condition holds."""
+    whole, states = make(), []
 
     def watch(progress, seconds):
-        if progress.phase == when and progress.seen > 500:
-            states.append(copy.deepcopy(learner_state.state(halted)))
+        if condition(progress):
+            states.append(copy.deepcopy(learner_state.state(whole)))
         return False
 
-    run(halted, rows, watch=watch)
+    run(whole, rows, watch=watch)
     assert states
     for state in states[:: max(len(states) // 3, 1)]:
         resumed = learner_state.restore(whole.settings, state)
         LocalExecutor(resumed, rows, 1).run(lambda progress, seconds: False)
         assert solution(resumed) == solution(whole)
+
+
+@pytest.mark.parametrize("when", ["online", "finishing"])
+def test_a_run_that_is_resumed_gives_the_same_model(when):
+    """A snapshot has no kept values: they are computed again."""
+    X, y = wide()
+    rows = Rows(X, np.where(y > 0, 1, -1), np.full(len(y), 3.0), np.float32)
+    check_resumed_runs(
+        lambda: learner_with(50 << 20, rows), rows, lambda progress: progress.phase == when and progress.seen > 500
+    )
 
 
 def test_the_model_is_the_same_on_any_number_of_workers():

@@ -1,6 +1,5 @@
 """Surveys of the block engine: what is remembered about all examples equals what would be computed again."""
 
-import copy
 import warnings
 
 import numpy as np
@@ -12,11 +11,9 @@ from sklearn.base import clone
 from dasksvm import LaSVC, train
 from dasksvm.solver.blocks.learner import BlocksLearner
 from dasksvm.solver.blocks.survey import WORTH, Survey
-from dasksvm.solver.engine import learner_state
 from dasksvm.solver.kernels.kernel import Kernel
-from dasksvm.training.local_executor import LocalExecutor
 from tests.helpers import Rows, run
-from tests.test_kept_values import learner_with, solution
+from tests.test_kept_values import check_resumed_runs, learner_with
 
 GAMMA = 0.5
 
@@ -56,7 +53,8 @@ def test_decision_values_follow_the_coefficients(seed):
         exact = alpha @ kernel[example]
         np.testing.assert_allclose(survey.record(outside, change @ kernel[np.ix_(example, outside)]), exact[:, outside])
         sign = rng.choice([-1.0, 1.0], alpha.shape)
-        held = survey.end(alpha, members, example, sign - exact[:, example], sign)
+        survey.end(alpha, members, example, sign - exact[:, example], sign)
+        held = survey.held_places(len(example))
         np.testing.assert_allclose(survey.margins, exact, atol=1e-9)
         assert np.array_equal(held, alpha.any(axis=0))
         assert not survey.change(alpha).any()
@@ -89,7 +87,7 @@ def test_what_is_remembered_is_exact(monkeypatch):
         used = np.flatnonzero(s.weights()[0])
         squared = ((X[:, None, :] - X[s.example[used]][None]) ** 2).sum(axis=2)
         exact = np.exp(-GAMMA * squared) @ s.weights()[0, used]
-        found.append((np.abs(self.survey.margins[0] - exact).max(), self.survey.squares))
+        found.append((np.abs(s.survey.margins[0] - exact).max(), s.survey.squares))
         s.check(1e-3)
 
     monkeypatch.setattr(BlocksLearner, "_end_survey", watched)
@@ -123,7 +121,8 @@ def test_a_budget_may_end_a_survey(at_most):
         warnings.simplefilter("always")
         model = clone(solver).set_params(max_examples=at_most).fit(X, rows.sign)
     assert model.history_[-1]["seen"] <= at_most
-    assert bool(caught) == (at_most == 1600)
+    assert caught or at_most > 1600
+    assert not caught or at_most < 10_000
     if not caught:
         np.testing.assert_allclose(model.decision_function(X), solver.fit(X, rows.sign).decision_function(X), atol=2e-3)
 
@@ -145,17 +144,4 @@ def test_a_callback_may_stop_a_survey():
 
 def test_a_run_that_is_resumed_in_a_survey_gives_the_same_model():
     _, rows = noisy(dtype=np.float32)
-    whole, halted, states = converging(rows), converging(rows), []
-    run(whole, rows)
-
-    def watch(progress, seconds):
-        if progress.phase == "surveying":
-            states.append(copy.deepcopy(learner_state.state(halted)))
-        return False
-
-    run(halted, rows, watch=watch)
-    assert states
-    for state in states[:: max(len(states) // 4, 1)]:
-        resumed = learner_state.restore(whole.settings, state)
-        LocalExecutor(resumed, rows, 1).run(lambda progress, seconds: False)
-        assert solution(resumed) == solution(whole)
+    check_resumed_runs(lambda: converging(rows), rows, lambda progress: progress.phase == "surveying")

@@ -2,9 +2,8 @@
 
 from typing import Self
 
-import numpy as np
-
 from dasksvm.solver.blocks.kernel_values import KernelValues
+from dasksvm.solver.blocks.survey import Survey
 from dasksvm.solver.decomposition.intake import RowlessExpansion
 from dasksvm.solver.kernels.features import Flags
 from dasksvm.solver.kernels.kernel import Kernel
@@ -24,16 +23,15 @@ class BlockExpansion(RowlessExpansion):
         Bytes of the kernel values that are kept.
     """
 
-    STATE = (*RowlessExpansion.STATE, "held")
+    STATE = (*RowlessExpansion.STATE, "survey")
 
     def __init__(self, kernel: Kernel, problems: int, budget: int) -> None:
         super().__init__(kernel, problems, 0)
-        # Places that are not freed, shape (V,) when it was set: the next survey needs the features of their members.
-        self.held: Flags = np.zeros(0, np.bool_)
+        self.survey = Survey(problems, 0)
         self.kernel_values = KernelValues(kernel, budget)
 
     def _held_places(self) -> Flags:
-        return np.concatenate([self.held, np.zeros(self.places - len(self.held), np.bool_)])
+        return self.survey.held_places(self.places)
 
     def with_own_cache(self) -> Self:
         """Return an expansion that shares the members and keeps fewer values, its own; its members must not be changed."""

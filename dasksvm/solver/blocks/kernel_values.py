@@ -18,6 +18,7 @@ from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.uniform import STRIP, TILE_ROWS, fill_uniformly, shape_of_tiles
 from dasksvm.solver.messages import SumsPlan
 from dasksvm.solver.state.expansion import SQUARE_PART, Expansion
+from dasksvm.solver.state.working_arrays import live_places
 
 Strip = TypeVar("Strip")
 
@@ -70,7 +71,7 @@ class KernelValues:
         """Keep the values of the members that are new since the last round, as far as the budget allows."""
         kept = self._store(s)
         if kept is not None:
-            new = kept.take_new(_live(s), s.arrivals())
+            new = kept.take_new(live_places(s.working), s.arrivals())
             if len(new):
                 self._keep(s, new)
 
@@ -98,7 +99,7 @@ class KernelValues:
         kept = self._store(s)
         if kept is None:
             return
-        new, live = kept.take_new(known.places, s.arrivals()), _live(s)
+        new, live = kept.take_new(known.places, s.arrivals()), live_places(s.working)
         live = live[: np.searchsorted(live, kept.places)]
         if not len(new):
             return
@@ -228,7 +229,7 @@ class KernelValues:
                 columns, lacking, strip = at, every, int(at[0]) // STRIP
                 if at[0] < limit:
                     columns = np.arange(strip * STRIP, min((strip + 1) * STRIP, s.places))
-                    lacking, none = some, workspace.array("tile", (0, STRIP), members.dtype)
+                    lacking, none = some, np.empty((0, STRIP), members.dtype)
                     add(limit, strip, changed[:inside], amounts[:, :inside], none, 0, concerned, scratch, found)
                 if lacking:
                     features = shape.columns(members, order[columns], workspace)
@@ -239,11 +240,6 @@ class KernelValues:
 
         s.in_halves(subtract, len(strips), 1)
         s.evaluations += sum(len(at) * (len(changed) - (inside if at[0] < limit else 0)) for at in strips)
-
-
-def _live(s: Expansion) -> Ints:
-    """Return the places that are members of some problem, ascending."""
-    return np.flatnonzero(s.working.holders[: s.places] > 0)
 
 
 def _strips_of(places: Ints, limit: int) -> list[Ints]:

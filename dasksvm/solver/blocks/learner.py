@@ -71,8 +71,6 @@ class BlocksLearner(BiasedLearner):
         "path",
         "path_before",
         "path_when_scored",
-        "survey",
-        "surveyed",
         "all_surveyed",
     )
     settings: BlocksSettings
@@ -92,9 +90,8 @@ class BlocksLearner(BiasedLearner):
         # How far the gradients of members have moved so far, at the beginning of the pass, and when each example was last scored.
         self.path = self.path_before = 0.0
         self.path_when_scored = np.zeros(0, np.float32)
-        # What is known about all examples, how many of them the survey of this pass has looked at, and whether it is complete.
-        self.survey = Survey()
-        self.surveyed, self.all_surveyed = 0, False
+        # Whether this pass began with a complete survey.
+        self.all_surveyed = False
         # The first view with the coefficients of now, and its phase.
         self._first_view: tuple[str, View] | None = None
 
@@ -106,9 +103,8 @@ class BlocksLearner(BiasedLearner):
         super().feed(order, seeds)
         self.path = self.path_before = 0.0
         self.path_when_scored = np.full(len(self.excess), -np.inf, np.float32)
-        self.survey = Survey(self.settings.problems, len(self.excess))
-        self.surveyed, self.all_surveyed = 0, False
-        self.expansion.held = np.zeros(0, np.bool_)
+        self.expansion.survey = Survey(self.settings.problems, len(self.excess))
+        self.all_surveyed = False
 
     def use_memory(self, budget: int) -> None:
         """Set the bytes of kernel values that may be kept."""
@@ -160,7 +156,8 @@ class BlocksLearner(BiasedLearner):
         view = super()._view()
         if self.phase == "surveying":
             # Nothing is selected: only decision values are wanted, of the coefficients' changes.
-            change, nothing = self.survey.change(self.expansion.weights()), np.full(self.settings.problems, -np.inf)
+            change = self.expansion.survey.change(self.expansion.weights())
+            nothing = np.full(self.settings.problems, -np.inf)
             view = replace(view, alpha=change, slack=nothing)
         used = used_places(view.alpha)
         view = replace(view, order=view.order[used], alpha=np.ascontiguousarray(view.alpha[:, used]))
@@ -249,23 +246,23 @@ class BlocksLearner(BiasedLearner):
 
     def _next_pass(self, adopt: Callable[[], None]) -> None:
         super()._next_pass(adopt)
-        self.path_before, self.surveyed, self.all_surveyed = self.path, 0, False
+        self.path_before, self.all_surveyed = self.path, False
+        survey, weights = self.expansion.survey, self.expansion.weights()
         rows, inside = self.order.rows(self.epoch, 0, len(self.order)), self._members_of_all_problems()
         outside = rows[~inside[rows - self.order.base]]
         scored = None if self.queue is None else int(np.count_nonzero(~inside[self.queue - self.order.base]))
-        if self.survey.pays(self.expansion.weights(), len(outside), scored):
-            self.survey.begin(self.expansion.weights())
+        if survey.pays(weights, len(outside), scored):
+            survey.begin(weights)
             self.phase, self.queue = "surveying", outside
 
     def _record_survey(self, result: CandidateBatch) -> None:
         """Take note of the decision values of some examples, and of how far they are from violating."""
         at = result.examples - self.order.base
-        gradient = result.sign - self.survey.record(at, result.margins)
+        gradient = result.sign - self.expansion.survey.record(at, result.margins)
         needed = find_needed_classes(self.expansion.working, SEEDS)
         found = pair_violations(result.sign, gradient, *self._levels(), needed)
         self.excess[at] = np.where(result.bound > 0, found, -np.inf).max(axis=0)
         self.path_when_scored[at] = self.path_before
-        self.surveyed += len(at)
         self.seen += len(at)
 
     def _end_survey(self) -> None:
@@ -273,15 +270,15 @@ class BlocksLearner(BiasedLearner):
         s, w = self.expansion, self.expansion.working
         assert self.queue is not None
         self.phase = "online"
-        if self.surveyed < len(self.queue):
-            self.survey, self.queue = Survey(self.settings.problems, len(self.order)), None
-            self.position, s.held = len(self.order), s.held[:0]
+        if self.stopped or self.position < len(self.queue):
+            s.survey = Survey(self.settings.problems, len(self.order))
+            self.position, self.queue = len(self.order), None
             return
         violating = self.excess[self.queue - self.order.base] > 0
         self.position, self.queue, self.all_surveyed = 0, self.queue[violating], True
         ids = np.maximum(s.example[: s.places] - self.order.base, -1)
         members, g, sign = (each[:, : s.places] for each in (w.member, w.g, w.sign))
-        s.held = self.survey.end(s.weights(), members, ids, g, sign)
+        s.survey.end(s.weights(), members, ids, g, sign)
         s.free_evicted()
 
     def _all_looked_at(self) -> bool:
@@ -290,7 +287,8 @@ class BlocksLearner(BiasedLearner):
     def _gradient_uncertainty(self) -> float:
         """Allow for the rounding errors of all surveys together."""
         squares = float((self.expansion.weights() ** 2).sum(axis=1).max(initial=0.0))
-        return super()._gradient_uncertainty() * float(np.sqrt(max(1.0, self.survey.squares / max(squares, 1e-300))))
+        surveyed = self.expansion.survey.squares
+        return super()._gradient_uncertainty() * float(np.sqrt(max(1.0, surveyed / max(squares, 1e-300))))
 
     def _record_move(self, parts: Sequence[Part]) -> None:
         """Record how far the gradients of nearly all members have moved; the working arrays still have the old ones."""

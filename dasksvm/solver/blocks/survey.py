@@ -34,7 +34,7 @@ class Survey(Stateful):
 
     STATE = ("margins", "alpha", "squares")
 
-    def __init__(self, problems: int = 0, count: int = 0) -> None:
+    def __init__(self, problems: int, count: int) -> None:
         self.margins: Values = np.zeros((problems, count))
         self.alpha: Values = np.zeros((problems, 0))
         self.squares = 0.0
@@ -65,8 +65,8 @@ class Survey(Stateful):
         self.margins[:, at] += change
         return np.asarray(self.margins[:, at])
 
-    def end(self, weights: Values, members: Flags, examples: Ints, gradients: Values, sign: Values) -> Flags:
-        """End a survey, and return which places must keep their members until the next one, shape (V,).
+    def end(self, weights: Values, members: Flags, examples: Ints, gradients: Values, sign: Values) -> None:
+        """End a survey.
 
         Parameters
         ----------
@@ -81,4 +81,9 @@ class Survey(Stateful):
         for margins, own, g, y in zip(self.margins, members & (examples >= 0), gradients, sign, strict=True):
             margins[examples[own]] = y[own] - g[own]
         self.alpha = weights.copy()
-        return np.asarray(weights.any(axis=0))
+
+    def held_places(self, count: int) -> Flags:
+        """Return which of `count` places must keep their members until the next survey."""
+        held = np.zeros(count, np.bool_)
+        held[: self.alpha.shape[1]] = self.alpha.any(axis=0)
+        return held
