@@ -10,7 +10,7 @@ from dasksvm.solver.messages import TimedPart
 # How the parts are named in summaries.
 PARTS: dict[TimedPart, str] = {
     "updating": "candidates",
-    "storing": "kept rows",
+    "storing": "kept values",
     "squaring": "squares",
     "solving": "steps",
     "shifting": "gradients",
@@ -34,8 +34,8 @@ class Timings:
         Time that the coordinator, or the main thread, spent waiting for batches, applying results, making plans and sending
         tasks, and writing snapshots.
     updating, storing, squaring, solving, shifting, verifying : float
-        Time spent bringing the decision values of candidates up to date, completing kept rows, gathering or computing the kernel
-        values among working sets, making steps in them, moving gradients, and recomputing them in float64.
+        Time spent bringing the decision values of candidates up to date, keeping the kernel values of new members, gathering or
+        computing those among working sets, making steps in them, moving gradients, and recomputing them in float64.
     pulling, reading, tiling : float
         Time that all workers or threads together spent waiting for members, reading rows and computing tiles.
     tasks, repeats : int
