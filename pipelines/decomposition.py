@@ -24,7 +24,6 @@ from dasksvm.data.sources import Examples
 from dasksvm.estimators._fitting import SharedSettings
 from dasksvm.estimators.smosvc import SMOSVC
 from dasksvm.model.kernel_model import KernelModel
-from dasksvm.solver.decomposition.batch_learner import BatchLearner
 from dasksvm.solver.decomposition.pair_learner import PairLearner
 from dasksvm.solver.decomposition.rules import PairSettings
 from dasksvm.solver.engine.learner import Learner
@@ -102,9 +101,9 @@ class Studied(SMOSVC):
 
     def _store_state(self, learner: Learner, examples: Examples) -> None:
         super()._store_state(learner, examples)
-        assert isinstance(learner, BatchLearner)
-        self.converged_, self.stuck_ = bool(learner.converged), bool(learner.stuck)
-        self.missed_ = sum(now.computed for now in learner.finishing) if isinstance(learner, PairLearner) else None
+        self.converged_, self.stuck_, self.missed_ = bool(learner.converged), False, None
+        if isinstance(learner, PairLearner):
+            self.stuck_, self.missed_ = learner.stuck, sum(now.computed for now in learner.finishing)
 
 
 def task_of(name: str, count: int, data: Path, options: dict[str, Any]) -> Task:

@@ -17,9 +17,9 @@ from dasksvm.data.coding import Coding
 from dasksvm.data.dataset import Dataset
 from dasksvm.data.sources import Examples
 from dasksvm.estimators._fitting import SharedSettings
-from dasksvm.estimators.lasvc import BATCH, WORKING_SET, LaSVC
+from dasksvm.estimators.lasvc import LaSVC
 from dasksvm.solver.blocks.kernel_values import KernelValues
-from dasksvm.solver.blocks.learner import BlocksLearner, BlocksSettings
+from dasksvm.solver.blocks.learner import BATCH, WORKING_SET, BlocksLearner, BlocksSettings
 from dasksvm.solver.engine.choice import execute
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings

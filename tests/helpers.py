@@ -6,7 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dasksvm.solver.decomposition.rules import BlockRules, BlockSettings, DecompositionSettings, PairRules, PairSettings
+from dasksvm.solver.blocks.exact_learner import ExactSettings
+from dasksvm.solver.decomposition.rules import BlockRules, DecompositionSettings, PairRules, PairSettings
 from dasksvm.solver.engine.criteria import CRITERIA
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.selection import RandomOrder, Selection
@@ -174,13 +175,19 @@ def learner_for(
 
 
 def decomposing(
-    kernel: Kernel, rules: PairRules | BlockRules, *, tau: float = 1e-3, cache_bytes: int = 50 << 20, seed: int = 0
+    kernel: Kernel,
+    rules: PairRules | BlockRules,
+    *,
+    tol: float = 1e-3,
+    cache_bytes: int = 50 << 20,
+    seed: int = 0,
+    **blocks: int,
 ) -> DecompositionSettings:
-    """Return the settings of a batch solver."""
-    given = {"kernel": kernel, "tau": tau, "cache_bytes": cache_bytes, "seed": seed}
+    """Return the settings of a batch solver that ends when no pair of examples violates by more than `tol`."""
+    given = {"kernel": kernel, "cache_bytes": cache_bytes, "seed": seed}
     if isinstance(rules, PairRules):
-        return PairSettings(**(COMMON | given), rules=rules)
-    return BlockSettings(**(COMMON | given), rules=rules)
+        return PairSettings(**(COMMON | given | {"tau": tol}), rules=rules)
+    return ExactSettings(**(COMMON | given | blocks | {"epochs": 0, "tau": tol / 2}), rules=rules)
 
 
 def run(learner: Learner, rows: Rows, threads: int = 1, watch: Any = None) -> Learner:

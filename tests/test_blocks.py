@@ -11,8 +11,9 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dasksvm import SMOSVC, LaSVC, train
-from dasksvm.solver.decomposition import block_learner
+from dasksvm.solver.blocks.exact_learner import ExactLearner
 from dasksvm.solver.decomposition.rules import BlockRules
+from dasksvm.solver.decomposition.starting_point import StartingPoint
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder
@@ -36,22 +37,16 @@ def test_scikit_learn_compatible(estimator, check):
     check(estimator)
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    """Make passes over the data and blocks so small that small problems need many of them."""
-    monkeypatch.setattr(block_learner, "FIRST", 60)
-    monkeypatch.setattr(block_learner, "CHECK_ROWS", 128)
-
-
-def learner_for(rows, kernel=KERNEL, *, seed=0, tau=1e-3, cache_bytes=100 << 20, start=None, **rules):
-    given = {"selection": "second-order", "size": 0, "shrinking": True, "limit": 1 << 60}
-    settings = decomposing(kernel, BlockRules(**(given | rules)), tau=tau, cache_bytes=cache_bytes, seed=seed)
-    learner = make_learner(settings)
+def learner_for(rows, kernel=KERNEL, *, seed=0, tau=1e-3, cache_bytes=100 << 20, start=None, working_set=64, **rules):
+    """A learner with batches and working sets so small that small problems need many of them."""
+    given = BlockRules(**({"selection": "second-order", "shrinking": True, "limit": 1 << 60} | rules))
+    sizes = {"batch": 100, "working_set": working_set}
+    learner = make_learner(decomposing(kernel, given, tol=tau, cache_bytes=cache_bytes, seed=seed, **sizes))
     order = RandomOrder((len(rows.sign),), seed)
     ids = order.rows(0, 0, len(rows.sign))
     if start is not None:
         held = np.flatnonzero(start)
-        learner.begin_at(held, start[None, held])
+        learner.start = StartingPoint(held, start[None, held])
     learner.feed(order, np.concatenate([ids[rows.sign[ids] == label][:SEEDS] for label in (-1, 1)]))
     return learner
 
@@ -109,10 +104,10 @@ def test_examples_far_from_the_margin_are_not_scored_again(monkeypatch):
     rows = Rows(*blobs(2000, seed=3, shift=1.0), np.full(2000, 10.0))
     lazy = run(learner_for(rows, kernel), rows)
     assert violation(gram(rows, kernel), rows, coefficients(lazy, 2000)) <= 1e-3 * (1 + 1e-6)
-    monkeypatch.setattr(block_learner.BlockLearner, "_examples_to_check", lambda self: self._outside().all(axis=0))
+    monkeypatch.setattr(ExactLearner, "_may_violate", lambda self: np.ones(2000, np.bool_))
     eager = run(learner_for(rows, kernel), rows)
     assert lazy.progress().dual == pytest.approx(eager.progress().dual, rel=1e-6)
-    assert lazy.progress().evaluations < 0.7 * eager.progress().evaluations
+    assert lazy.progress().seen < 0.7 * eager.progress().seen
 
 
 @hypothesis.settings(max_examples=12)
@@ -239,6 +234,23 @@ def test_budgets_end_a_run_early():
     assert abs(model.dual_coef_.sum()) < 1e-9
     run = train((X, y), SMOSVC(C=10, gamma=1.0, random_state=0), callbacks=[lambda progress, seconds: True])
     assert run.history[-1]["phase"] == "done"
+
+
+def test_the_steps_of_all_problems_together_are_limited():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(900, 4)), np.arange(900) % 3
+    with pytest.warns(ConvergenceWarning, match="max_iter=70 steps; among the examples in its expansion, the largest"):
+        model = SMOSVC(C=10, gamma=0.5, max_iter=70, random_state=0).fit(X, y)
+    assert 60 <= model.n_iter_ <= 70
+
+
+def test_there_is_one_engine_for_the_optimum():
+    X, y = make_moons(1500, noise=0.3, random_state=0)
+    parameters = {"C": 10, "gamma": 1.0, "random_state": 0}
+    exact = SMOSVC(**parameters).fit(X, y)
+    online = LaSVC(**parameters, engine="blocks", epochs="converged").fit(X, y)
+    assert np.array_equal(exact.dual_coef_, online.dual_coef_)
+    assert np.array_equal(exact.intercept_, online.intercept_)
 
 
 def test_cluster_gives_the_local_model(tmp_path):

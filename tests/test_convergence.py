@@ -287,7 +287,7 @@ def test_a_run_that_is_stopped_while_it_takes_examples_in_claims_nothing():
     X, y = moons(300)
     rows = Rows(X, np.where(y > 0, 1, -1), np.full(300, 1.0))
     limit = 1 << 60
-    for rules in (PairRules("second-order", "kkt", True, limit, 2), BlockRules("second-order", 0, True, limit)):
+    for rules in (PairRules("second-order", "kkt", True, limit, 2), BlockRules("second-order", True, limit)):
         learner = make_learner(decomposing(Kernel("rbf", 2.0), rules))
         learner.feed(RandomOrder((300,), 0), np.array([0, 1, 2, 3, 4]))
         run(learner, rows, watch=lambda progress, seconds: True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dasksvm import LaSVC, train
 from dasksvm.config.blas import one_thread
+from dasksvm.runtime import worker_tasks
 from dasksvm.solver.blocks.expansion import BlockExpansion
 from dasksvm.solver.blocks.keeping import EXPENSIVE, can_keep
 from dasksvm.solver.blocks.kept_tiles import KeptTiles, add_rows, gather_squares, mirror, put_rows
@@ -291,21 +292,26 @@ def test_a_run_that_is_resumed_gives_the_same_model(when):
     )
 
 
-def test_the_model_is_the_same_on_any_number_of_workers():
-    """Workers do not send the rows that the local executor hands on."""
+def test_the_model_is_the_same_on_any_number_of_workers(monkeypatch):
+    """Workers on other machines do not send the rows that the local executor and workers on this machine hand on."""
     X, y = wide(classes=3)
     solver = LaSVC(C=3.0, gamma=0.05, engine="blocks", epochs=2, random_state=0)
     chunks = da.from_array(X, chunks=(300, WIDTH))
-    found = {digest(train((chunks, y), solver).estimator)}
+    here = train((chunks, y), solver).estimator
     for workers in (1, 2):
-        with cluster(workers) as client:
-            found.add(digest(train((chunks, y), solver, client=client).estimator))
-    assert len(found) == 1
+        for near in (True, False):
+            with monkeypatch.context() as patch, cluster(workers) as client:
+                if not near:
+                    patch.setattr(worker_tasks, "is_on_this_machine", lambda coordinator: False)
+                there = train((chunks, y), solver, client=client).estimator
+            assert digest(there) == digest(here)
+            if can_keep(here.model_.kernel, features(9, WIDTH)):
+                assert (there.kernel_evaluations_ == here.kernel_evaluations_) == near
 
 
 @pytest.mark.parametrize("epochs", [2, 0])
 def test_rows_that_do_not_come_with_results_change_no_bit(monkeypatch, epochs):
-    """Those that are too large do not come, and from workers none."""
+    """Those that are too large do not come, and from other machines none."""
     X, y = wide()
     rows = Rows(X, np.where(y > 0, 1, -1), np.full(len(y), 3.0), np.float32)
     found, computed = [], []

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from dasksvm.solver.engine.exact_sums import BLOCK, add_sums_among, blocks_among
 from dasksvm.solver.kernels.features import DenseFeatures, FeatureStore, SparseFeatures
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.registry import KERNELS
@@ -107,3 +108,17 @@ def test_a_flag_that_blas_sets_by_accident_is_no_warning(rng, monkeypatch):
 
     monkeypatch.setattr(np, "matmul", flags)
     assert np.isfinite(Kernel("rbf", 0.2).tile(rows, columns)).all()
+
+
+@pytest.mark.parametrize("features", [DenseFeatures.of, lambda X: sparse(sp.csr_matrix(X))], ids=["dense", "sparse"])
+@pytest.mark.parametrize("count", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 76])
+def test_sums_among_members_in_float64_use_each_value_twice(count, features):
+    rng = np.random.default_rng(count)
+    X = rng.normal(size=(count, 5)).astype(np.float32)
+    X[rng.random(X.shape) < 0.3] = 0.0
+    members, alpha = features(X), rng.normal(size=(3, count))
+    expected = alpha @ kernel_matrix("rbf", X.astype(np.float64), X.astype(np.float64), 0.4, 0, 0)
+    found = np.zeros((2, 3, count))
+    for half in range(2):
+        add_sums_among(Kernel("rbf", 0.4), members, alpha, range(blocks_among(count))[half::2], found[half])
+    np.testing.assert_allclose(found.sum(axis=0), expected, atol=1e-10)

@@ -33,7 +33,6 @@ from dasksvm.estimators.parameters import one_of
 from dasksvm.model.formats import FORMATS as MODEL_FORMATS
 from dasksvm.model.libsvm import WITHOUT_SCALING, without_scaling
 from dasksvm.solver.decomposition import pair_state
-from dasksvm.solver.decomposition.block_learner import BlockLearner
 from dasksvm.solver.decomposition.pair_steps import _by_maximum_gain, _rows_to_search
 from dasksvm.solver.decomposition.rules import SELECTIONS, STOPS, BlockRules, PairRules
 from dasksvm.solver.engine.choice import execute
@@ -359,11 +358,11 @@ def test_settings_of_no_solver_are_refused():
         make_learner(Settings(kernel=Kernel("rbf"), **COMMON))
 
 
-def test_blocks_turn_only_from_the_phases_that_they_know():
-    learner = BlockLearner(decomposing(Kernel("rbf"), BlockRules("mvp", 0, True, 1000)))
+def test_only_known_phases_are_followed_by_others():
+    learner = make_learner(decomposing(Kernel("rbf"), BlockRules("mvp", True, 1000)))
     for phase in ("idle", "seeding", "done", NEW):
         learner.phase = phase
-        with pytest.raises(ValueError, match=f"in the phase '{phase}'"):
+        with pytest.raises(ValueError, match=f"nothing follows the phase '{phase}'"):
             learner._begin_next_phase()
 
 

@@ -17,6 +17,7 @@ from dasksvm.solver.decomposition import pair_solver
 from dasksvm.solver.decomposition.block_pairs import solve_by_pairs
 from dasksvm.solver.decomposition.pair_state import CONVERGED
 from dasksvm.solver.decomposition.rules import CORNER, SELECTIONS, PairRules
+from dasksvm.solver.decomposition.starting_point import StartingPoint
 from dasksvm.solver.engine import learner_state
 from dasksvm.solver.engine.learners import make_learner
 from dasksvm.solver.engine.selection import RandomOrder
@@ -36,7 +37,7 @@ def learner_for(
     cache_bytes=50 << 20,
 ):  # fmt: skip
     rules = PairRules(selection, stop, shrinking, limit, searched)
-    made = decomposing(kernel, rules, tau=tau, cache_bytes=cache_bytes, seed=seed)
+    made = decomposing(kernel, rules, tol=tau, cache_bytes=cache_bytes, seed=seed)
     learner = make_learner(made)
     learner.feed(RandomOrder((len(rows.sign),), 3), np.zeros(0, np.int64))
     return learner
@@ -395,7 +396,7 @@ def test_a_good_start_is_used():
     for selection in SELECTIONS:
         cold = run(learner_for(rows, selection, tau=1e-6), rows)
         warm = learner_for(rows, selection, tau=1e-6)
-        warm.begin_at(start.support_, start.dual_coef_)
+        warm.start = StartingPoint(start.support_, start.dual_coef_)
         duals = []
         warm = run(
             learner_state.restore(warm.settings, learner_state.state(warm)),
@@ -408,7 +409,7 @@ def test_a_good_start_is_used():
         assert warm.progress().dual[0] == pytest.approx(cold.progress().dual[0], rel=1e-8)
         again = learner_for(rows, selection, tau=1e-5)
         alpha = coefficients(warm, 300)
-        again.begin_at(np.arange(300), alpha[None])
+        again.start = StartingPoint(np.arange(300), alpha[None])
         assert run(again, rows).progress().steps == 0
 
 

@@ -60,7 +60,7 @@ def handed(monkeypatch):
     """Fit up to where the learner is fed; give what it was told before, by row."""
 
     def feed(learner, order, seeds):
-        raise HandedOver(learner.start_examples, learner.start_alpha)
+        raise HandedOver(learner.start.examples, learner.start.alpha)
 
     monkeypatch.setattr(PairLearner, "feed", feed)
 

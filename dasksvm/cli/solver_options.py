@@ -86,7 +86,7 @@ OPTIONS = {
         "-m",
         "--cache-size",
         type=NumberOr(float, "auto"),
-        help="Memory for kernel values, in megabytes.  [default: 1000, or a third of the memory for LaSVC in blocks]",
+        help="Memory for kernel values, in megabytes.  [default: 1000, or a third of the memory where training in blocks]",
     ),
     "dtype": click.option(
         "--dtype", type=click.Choice(["float32", "float64"]), help="Precision of kernel values.  [default: float32]"

@@ -46,8 +46,6 @@ ENGINES = {
 }
 # With more examples than this, `engine="auto"` stands for "blocks".
 MANY_EXAMPLES = 5000
-# Of the block engine: examples between two rounds, and members chosen in a round.
-BATCH, WORKING_SET = 2000, 1024
 # With `epochs="auto"`, the second pass is left out if a smaller share of the support vectors is at its bound.
 LEAST_BOUNDED = 0.05
 RULES: dict[str, Rule] = {
@@ -257,14 +255,7 @@ class LaSVC(OnlineClassifier):
         if shared["epochs"] == CHOSEN:
             shared, least_bounded = {**shared, "epochs": engine.passes}, LEAST_BOUNDED
         if name == "blocks":
-            return BlocksSettings(
-                tau=tau,
-                finish=bool(self.finish),
-                batch=BATCH,
-                working_set=WORKING_SET,
-                least_bounded=least_bounded,
-                **shared,
-            )
+            return BlocksSettings(tau=tau, finish=bool(self.finish), least_bounded=least_bounded, **shared)
         return LasvmSettings(
             tau=tau,
             reprocess=int(self.reprocess),

@@ -9,6 +9,8 @@ from dasksvm.data.array_types import ClassWeights, ColumnLike, RandomState, Rows
 from dasksvm.data.coding import Coding
 from dasksvm.data.sources import Examples
 from dasksvm.estimators._fitting import (
+    AUTO,
+    CONVERGED,
     DTYPES,
     GAMMAS,
     SHAPES,
@@ -19,8 +21,11 @@ from dasksvm.estimators._fitting import (
 )
 from dasksvm.estimators.parameters import NONE, Rule, either, flag, integer, one_of, real, registered
 from dasksvm.estimators.start import Start
-from dasksvm.solver.decomposition.batch_learner import BatchLearner
-from dasksvm.solver.decomposition.rules import SELECTIONS, STOPS, BlockRules, BlockSettings, PairRules, PairSettings
+from dasksvm.solver.blocks.exact_learner import ExactLearner, ExactSettings
+from dasksvm.solver.blocks.learner import WORKING_SET
+from dasksvm.solver.decomposition.pair_learner import PairLearner
+from dasksvm.solver.decomposition.rules import SELECTIONS, STOPS, BlockRules, PairRules, PairSettings
+from dasksvm.solver.decomposition.starting_point import StartingPoint
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.kernels.registry import KERNELS
@@ -40,7 +45,7 @@ RULES: dict[str, Rule] = {
     "max_iter": integer("{-1} or [1, inf)", lambda v: v == -1 or v >= 1),
     "max_time": either(NONE, real("(0.0, inf)", lambda v: v > 0)),
     "decision_function_shape": one_of(*SHAPES),
-    "cache_size": real("(0.0, inf)", lambda v: v > 0),
+    "cache_size": either(one_of(AUTO), real("(0.0, inf)", lambda v: v > 0)),
     "dtype": one_of(*DTYPES),
     "verbose": either(flag(), integer("[0, inf)", lambda v: v >= 0)),
 }
@@ -49,10 +54,10 @@ RULES: dict[str, Rule] = {
 class SMOSVC(LearnedClassifier):
     """Support vector classifier trained to the optimum by decomposition (paper 4).
 
-    The problem is solved for the examples in the expansion, in blocks whose kernel rows are computed as tiles. Scans of the whole
-    training set, chunk by chunk, find violating examples and add them. X need not fit in memory, and the last scan confirms
-    that no example violates. With more than two classes there is one problem for each class against the rest, or one for
-    each pair of classes; they share the kernel rows.
+    Passes over the training set, chunk by chunk, find violating examples and add them to the expansion, whose problem is solved
+    in blocks of examples, as by `LaSVC` with `engine="blocks"` and `epochs="converged"`. X need not fit in memory, and the last
+    pass confirms that no example violates. With more than two classes there is one problem for each class against the rest, or
+    one for each pair of classes; they share the kernel values.
 
     Parameters
     ----------
@@ -78,8 +83,8 @@ class SMOSVC(LearnedClassifier):
     shrinking : bool, default=True
         Whether to leave out temporarily the examples that seem to stay at their bound.
     working_set_size : int, default=None
-        2 for pairs of examples, as in the paper; otherwise the size of a block of examples, whose kernel rows are computed as a
-        tile. None means 1,024.
+        2 for pairs of examples, as in the paper; otherwise the size of a block of examples, whose kernel values are computed
+        together. None means 1,024.
     max_iter : int, default=-1
         Largest number of steps; -1 for no limit.
     max_time : float, default=None
@@ -88,8 +93,9 @@ class SMOSVC(LearnedClassifier):
         Weights of the classes, which multiply C.
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
         With more than two classes, train each class against the rest ("ovr"), or all pairs of classes, which vote ("ovo").
-    cache_size : float, default=1000
-        Memory for kernel rows, in megabytes.
+    cache_size : float or "auto", default="auto"
+        Memory for kernel values, in megabytes. "auto" is 1000 for pairs of examples and on clusters, and otherwise a third of the
+        machine's memory, of which no more is used than there are values to keep. With blocks it has no influence on the model.
     dtype : {"float32", "float64"}, default="float32"
         Precision of kernel values; coefficients and gradients are always float64.
     random_state : int, RandomState or None, default=None
@@ -143,7 +149,7 @@ class SMOSVC(LearnedClassifier):
         max_time: float | None = None,
         class_weight: ClassWeights = None,
         decision_function_shape: str = "ovr",
-        cache_size: float = 1000,
+        cache_size: float | str = AUTO,
         dtype: str = "float32",
         random_state: RandomState = None,
         verbose: int = 0,
@@ -206,22 +212,22 @@ class SMOSVC(LearnedClassifier):
         return self
 
     def _start_from(self, start: Start, learner: Learner, examples: Examples) -> None:
-        assert isinstance(learner, BatchLearner)
-        learner.begin_at(*start.place(examples, self.classes_, self._votes))
+        assert isinstance(learner, PairLearner | ExactLearner)
+        learner.start = StartingPoint(*start.place(examples, self.classes_, self._votes))
 
     def _passes(self) -> int:
-        return 1
+        return 1 if self.working_set_size == PAIR else CONVERGED
 
     def _shortfall(self, learner: Learner) -> str:
-        assert isinstance(learner, BatchLearner)
         violation = violation_of(learner)
-        if learner.stuck:
+        if isinstance(learner, PairLearner) and learner.stuck:
             return (
                 f"is stuck: working_set={self.working_set!r} finds no pair with a gain, although {violation}; "
                 "working_set='hmg' would find one."
             )
         if self.max_iter != -1 and learner.ended_early():
-            return f"stopped after max_iter={self.max_iter} steps; {violation}."
+            where = "" if self.working_set_size == PAIR else "among the examples in its expansion, "
+            return f"stopped after max_iter={self.max_iter} steps; {where}{violation}."
         if self.stop == "gain":
             return f"stopped because the steps became shorter than tol={self.tol}; {violation}."
         return self._describe_violation(learner)
@@ -237,5 +243,9 @@ class SMOSVC(LearnedClassifier):
             return PairSettings(
                 rules=PairRules(chosen, self.stop, shrinking, limit, rows=2), tau=self._tolerance, **shared
             )
-        size = 0 if self.working_set_size is None else int(self.working_set_size)
-        return BlockSettings(rules=BlockRules(chosen, size, shrinking, limit), tau=self._tolerance, **shared)
+        return ExactSettings(
+            rules=BlockRules(chosen, shrinking, limit),
+            tau=self._tolerance / 2,
+            working_set=WORKING_SET if self.working_set_size is None else int(self.working_set_size),
+            **shared,
+        )

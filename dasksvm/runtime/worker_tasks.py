@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from distributed import get_worker
+from distributed.comm import get_address_host
 from numpy.typing import NDArray
 
 from dasksvm.config.blas import one_thread
@@ -32,7 +33,7 @@ def score_batches(coordinator: CoordinatorAddress, sequences: tuple[int, ...], b
     if pulled is None:
         return None
     pulling = perf_counter() - start
-    examples = cache.examples(blocks)
+    examples, near = cache.examples(blocks), is_on_this_machine(coordinator)
     batches: list[CandidateBatch] = []
     reading = tiling = 0.0
     for sent, plan in zip(*pulled, strict=True):
@@ -42,10 +43,15 @@ def score_batches(coordinator: CoordinatorAddress, sequences: tuple[int, ...], b
         read = perf_counter()
         with one_thread():
             kernel = cache.description.kernel
-            batches.append(execute(plan, kernel, features, targets, cache.workspaces.of_this_thread()))
+            batches.append(execute(plan, kernel, features, targets, cache.workspaces.of_this_thread(), near))
         reading += read - before
         tiling += perf_counter() - read
     return Scored(get_worker().address, batches, pulling, reading, tiling)
+
+
+def is_on_this_machine(coordinator: CoordinatorAddress) -> bool:
+    """Return whether the coordinator's worker runs on the same machine as the worker that executes this task."""
+    return bool(get_address_host(coordinator.address) == get_address_host(get_worker().address))
 
 
 def compute_sums(coordinator: CoordinatorAddress, number: int, first: int, last: int) -> NDArray[np.float64] | None:

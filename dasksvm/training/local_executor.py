@@ -188,7 +188,7 @@ class LocalExecutor:
         features = self.source.features(plan.rows)
         read = time.perf_counter()
         kernel, workspace = self.learner.settings.kernel, self._workspaces.of_this_thread()
-        batch = execute(plan, kernel, features, targets, workspace, same_process=True)
+        batch = execute(plan, kernel, features, targets, workspace, near=True)
         with self._lock:
             self.timings.reading += read - start
             self.timings.tiling += time.perf_counter() - read

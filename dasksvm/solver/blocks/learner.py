@@ -24,9 +24,13 @@ from dasksvm.solver.messages import CandidateBatch, Plan, Rows, ScorePlan, View
 from dasksvm.solver.state.expansion import SEEDS, Expansion
 from dasksvm.solver.state.working_arrays import evict_beyond, find_needed_classes
 
+BATCH, WORKING_SET = 2000, 1024
 # In finishing the working set grows with S, so that there are not too many rounds: to a problem's members divided by SET_PART,
 # but at most to LARGEST_SET times the size that it has otherwise.
 SET_PART, LARGEST_SET = 16, 4
+# Violation of pairs within S at which rounds end if the run ends when no pair violates by more than 2τ, as a multiple of τ; the
+# rest is for rounding errors.
+WITHIN = 1.75
 # Violation at which finishing stops after the first passes of `epochs="converged"`, and the number of these passes.
 COARSE, COARSE_PASSES = 0.1, 2
 # The move of a gradient that nearly no member exceeds, as a quantile; how many times as far an example may have moved.
@@ -48,8 +52,8 @@ class BlocksSettings(Settings):
         Passes after the first one are left out if a smaller share of the support vectors is at its bound.
     """
 
-    batch: int
-    working_set: int
+    batch: int = BATCH
+    working_set: int = WORKING_SET
     least_bounded: float = 0.0
 
 
@@ -352,7 +356,7 @@ class BlocksLearner(BiasedLearner):
         places = s.places
         recent = np.zeros((self.settings.problems, places), np.bool_)
         recent[:, : self.recent.shape[1]] = self.recent
-        rules = RoundRules(self.settings.tau, self.settings.working_set, shrink=False)
+        rules = self._round_rules(self._tau_within(), self.settings.working_set, shrink=False)
         rounds = Rounds(s, s.kernel_values, rules, recent)
         if rounds.choose(s, self.admitted):
             rounds.solve(s)
@@ -383,12 +387,25 @@ class BlocksLearner(BiasedLearner):
         members, least = int(expansion.working.counts[:, 0].max()), self.settings.working_set
         size = int(np.clip(members // SET_PART, least, LARGEST_SET * least))
         assert isinstance(expansion, BlockExpansion)
-        return Rounds(expansion, expansion.kernel_values, RoundRules(tau, size, shrink=True))
+        return Rounds(expansion, expansion.kernel_values, self._round_rules(tau, size, shrink=True))
+
+    def _round_rules(self, tau: float, size: int, *, shrink: bool) -> RoundRules:
+        return RoundRules(tau, size, shrink)
 
     def _finishing_tau(self) -> float:
         """Return where finishing stops: early in the first passes of several, after which others follow in any case."""
-        tau = super()._finishing_tau()
+        if not self.settings.finish:
+            return super()._finishing_tau()
+        tau = self._tau_within()
         return max(tau, COARSE) if self.settings.epochs == 0 and self.epoch < COARSE_PASSES and self.changed else tau
+
+    def _tau_within(self) -> float:
+        """Return by how much pairs within S may violate.
+
+        A run that claims convergence ends when no pair of the whole set violates by more than 2τ. Examples outside S must not
+        violate by more than τ with the extremes of S, because two of them may be a pair; for pairs within S nearly 2τ will do.
+        """
+        return self.settings.tau * (WITHIN if self.settings.epochs == 0 else 1.0)
 
     def _solved_problems(self) -> Sequence[Part]:
         return self.finishing[-1].parts() if self.finishing else []
@@ -419,6 +436,14 @@ class BlocksLearner(BiasedLearner):
             top, bottom = part.extremes()
             worst = max(worst, top - bottom)
         return worst
+
+    def _violates_at_most(self, tolerance: float) -> bool:
+        """Return whether no violation exceeds the tolerance.
+
+        After a claim they need no allowance for errors: `_verify` has replaced the gradients in S by those in float64, and the
+        examples outside S that may violate have been scored in float64.
+        """
+        return bool(self.violation.max() <= tolerance)
 
 
 def used_places(amounts: Values) -> Ints:

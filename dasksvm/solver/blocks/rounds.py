@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dasksvm.solver.blocks.kernel_values import KernelValues
+from dasksvm.solver.decomposition.block_pairs import solve_by_pairs
+from dasksvm.solver.decomposition.pair_state import number_of
 from dasksvm.solver.engine.finisher import Outcome
 from dasksvm.solver.kernels.features import Flags, Floats, Ints, Values
 from dasksvm.solver.lasvm.finishing import (
@@ -30,6 +32,7 @@ NOBODY: Ints = np.zeros(0, np.int64)
 INNER_SHARE = 0.1
 # Problems whose squares are in memory at the same time.
 SQUARES = 8
+UNLIMITED = 1 << 60
 
 
 class RoundRules(NamedTuple):
@@ -43,11 +46,17 @@ class RoundRules(NamedTuple):
         Largest number of members that a problem chooses for its working set, not counting those just admitted.
     shrink : bool
         Whether members at a bound that no pair violates may be left out.
+    selection : {"second-order", "mvp", "mg", "hmg"}
+        How a pair is chosen within a working set; see `PairRules`.
+    limit : int
+        Largest number of steps.
     """
 
     tau: float
     size: int
     shrink: bool
+    selection: str = "second-order"
+    limit: int = UNLIMITED
 
 
 @dataclass(frozen=True)
@@ -227,39 +236,56 @@ class Rounds(Stateful):
         places = np.flatnonzero(self.chosen.any(axis=0))
         with expansion.tools.observe("storing"):
             self.kernel_values.begin_round(expansion)
-        after = self.alpha[:, places]
+        after, gradients = self.alpha[:, places], self.g[:, places]
         busy = np.flatnonzero(self.chosen.any(axis=1))
         for start in range(0, len(busy), SQUARES):
-            self._solve_problems(expansion, busy[start : start + SQUARES], places, after)
+            self._solve_problems(expansion, busy[start : start + SQUARES], places, after, gradients)
         amounts = after - self.alpha[:, places]
         moved = np.flatnonzero(amounts.any(axis=0))
         changed, amounts = places[moved], amounts[:, moved]
         before = self.g[:, changed]
         self.alpha[:, changed] = after[:, moved]
+        others = self.in_play
+        if len(self.alpha) == 1 and self.kernel_values.kept is None:
+            # The steps have moved the gradients of the working set already, from the same kernel values.
+            self.g[:, places], others = gradients, others & ~self.chosen[0]
         with expansion.tools.observe("shifting"):
-            self.kernel_values.move_gradients(expansion, self.g, self.in_play, changed, amounts)
+            self.kernel_values.move_gradients(expansion, self.g, others, changed, amounts)
         gains = 0.5 * np.einsum("ps,ps->p", amounts, before + self.g[:, changed])
         self.gain = float(gains.sum())
         self.dual = self.dual + gains
 
-    def _solve_problems(self, expansion: Expansion, problems: Ints, places: Ints, after: Values) -> None:
-        """Solve the problems of some working sets; the coefficients at `places` are written to `after`."""
+    def _solve_problems(
+        self, expansion: Expansion, problems: Ints, places: Ints, after: Values, gradients: Values
+    ) -> None:
+        """Solve the problems of some working sets; coefficients and gradients at `places` go to `after` and `gradients`."""
         chosen = [np.flatnonzero(self.chosen[p]) for p in problems]
+        limits = np.minimum(INNER_STEPS * self.chosen[problems].sum(axis=1), self._shares(len(problems)))
         with expansion.tools.observe("squaring"):
             squares = self.kernel_values.squares(expansion, chosen)
-        steps = np.zeros(len(problems), np.int64)
+        steps, selection = np.zeros(len(problems), np.int64), number_of(self.rules.selection)
 
         def solve_some(part: tuple[int, int]) -> None:
             for number in range(*part):
                 p, at = int(problems[number]), chosen[number]
-                alpha, g, limit = self.alpha[p, at], self.g[p, at], INNER_STEPS * len(at)
-                lower, upper = self.lower[p, at], self.upper[p, at]
-                steps[number] = solve_block(squares[number], alpha, g, lower, upper, float(self.target[p]), limit)
-                after[p, np.searchsorted(places, at)] = alpha
+                alpha, g, limit = self.alpha[p, at], self.g[p, at], int(limits[number])
+                problem = squares[number], alpha, g, self.lower[p, at], self.upper[p, at], float(self.target[p]), limit
+                steps[number] = solve_by_pairs(*problem, selection, False)
+                if not steps[
+                    number
+                ]:  # where maximum gain stalls at once, only pairs chosen in another way make progress
+                    steps[number] = solve_block(*problem)
+                where = np.searchsorted(places, at)
+                after[p, where], gradients[p, where] = alpha, g
 
         with expansion.tools.observe("solving"):
             expansion.in_halves(solve_some, len(problems), 1)
         self.steps += int(steps.sum())
+
+    def _shares(self, problems: int) -> Ints:
+        """Return how many steps each of some problems may make, of those that are left."""
+        each, more = divmod(max(self.rules.limit - self.steps, 0), problems)
+        return each + (np.arange(problems) < more)
 
     def _shrink(self) -> None:
         """Leave out the members at a bound that are beyond both extremes in every problem, where that makes a difference."""

@@ -5,16 +5,17 @@ First all examples become members with α = 0. Then each step changes two coeffi
 
 from collections.abc import Sequence
 
-from dasksvm.solver.decomposition.batch_learner import BatchLearner
 from dasksvm.solver.decomposition.intake import AllExamplesExpansion, view_for_intake
 from dasksvm.solver.decomposition.pair_solver import PairFinisher
 from dasksvm.solver.decomposition.rules import PairSettings
+from dasksvm.solver.decomposition.starting_point import StartingPoint
 from dasksvm.solver.kernels.features import Ints
+from dasksvm.solver.lasvm.biased_learner import BiasedLearner
 from dasksvm.solver.messages import CandidateBatch, ScorePlan, View
 from dasksvm.solver.state.expansion import Expansion
 
 
-class PairLearner(BatchLearner):
+class PairLearner(BiasedLearner):
     """Decomposition in pairs on one problem, or on several that share the kernel rows.
 
     Parameters
@@ -22,9 +23,14 @@ class PairLearner(BatchLearner):
     settings : PairSettings
     """
 
+    STATE = (*BiasedLearner.STATE, "start")
     settings: PairSettings
     expansion: AllExamplesExpansion
     finishing: Sequence[PairFinisher]
+
+    def __init__(self, settings: PairSettings) -> None:
+        super().__init__(settings)
+        self.start = StartingPoint.zero(settings.problems)
 
     def _solved_problems(self) -> Sequence[PairFinisher]:
         return self.finishing
@@ -46,10 +52,15 @@ class PairLearner(BatchLearner):
 
     def finisher(self, expansion: Expansion, problem: int, tau: float) -> PairFinisher:
         """Return the finisher of a problem."""
-        start = (
-            self.start_alpha_of(expansion.example[: expansion.places])[problem] if len(self.start_examples) else None
-        )
+        start = self.start.of(expansion.example[: expansion.places])[problem] if len(self.start) else None
         return PairFinisher(expansion, problem, self.settings.rules, tau, self.settings.seed, start)
+
+    def ended_early(self) -> bool:
+        """Return whether the limit of steps or a callback ended the run before it was complete."""
+        return self.stopped or (not self.converged and self.progress().steps >= self.settings.rules.limit)
+
+    def _claims_convergence(self) -> bool:
+        return not self.stopped
 
     def stop(self) -> None:
         """Request no more examples, and make no more steps."""

@@ -1,7 +1,7 @@
 """The parameters of the batch solvers (paper 4; paper 1, section 3.1).
 
 The working set is either a pair of members whose kernel rows are cached (`pair_solver`), or a block of examples whose kernel
-values are computed as one tile (`block_learner`).
+values are computed as one tile (`blocks.exact_learner`).
 """
 
 from dataclasses import dataclass
@@ -50,15 +50,12 @@ class BlockRules(NamedTuple):
     ----------
     selection : {"mvp", "second-order", "mg", "hmg"}
         How a pair is chosen within a block; see `PairRules`. "mg" and "hmg" always search two rows.
-    size : int
-        Size of the working set; 0: chosen by the solver.
     shrinking : bool
     limit : int
         As in `PairRules`.
     """
 
     selection: str
-    size: int
     shrinking: bool
     limit: int
 
@@ -80,10 +77,3 @@ class PairSettings(DecompositionSettings):
     """The settings of decomposition in pairs."""
 
     rules: PairRules
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlockSettings(DecompositionSettings):
-    """The settings of decomposition in blocks."""
-
-    rules: BlockRules

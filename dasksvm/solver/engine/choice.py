@@ -24,14 +24,14 @@ def execute(
     features: Features,
     targets: Targets,
     workspace: Workspace,
-    same_process: bool = False,
+    near: bool = False,
 ) -> CandidateBatch:
     """Execute a plan: select examples if it has a choice, and score them. The arguments are those of `score`."""
     if plan.choice is None:
-        return score(plan, kernel, features, targets, workspace, same_process)
+        return score(plan, kernel, features, targets, workspace, near)
     chosen, sampled, scored = best_of_groups(plan, kernel, features, targets, workspace)
     few = replace(plan, rows=plan.rows[chosen], choice=None)
-    batch = score(few, kernel, features.take(chosen), targets.take(chosen), workspace, same_process)
+    batch = score(few, kernel, features.take(chosen), targets.take(chosen), workspace, near)
     return replace(batch, evaluations=batch.evaluations + scored, sampled=sampled)
 
 

@@ -1,9 +1,9 @@
 """The registry of the solvers: the learner for each type of settings."""
 
+from dasksvm.solver.blocks.exact_learner import ExactLearner, ExactSettings
 from dasksvm.solver.blocks.learner import BlocksLearner, BlocksSettings
-from dasksvm.solver.decomposition.block_learner import BlockLearner
 from dasksvm.solver.decomposition.pair_learner import PairLearner
-from dasksvm.solver.decomposition.rules import BlockSettings, PairSettings
+from dasksvm.solver.decomposition.rules import PairSettings
 from dasksvm.solver.engine.learner import Learner
 from dasksvm.solver.engine.settings import Settings
 from dasksvm.solver.lasvm.learner import LasvmSettings, TwoClassLearner
@@ -19,7 +19,7 @@ LEARNERS: dict[type[Settings], type[Learner]] = {
     TrackingSettings: TrackingLearner,
     AscentSettings: AscentLearner,
     PairSettings: PairLearner,
-    BlockSettings: BlockLearner,
+    ExactSettings: ExactLearner,
     MachineSettings: MachineLearner,
 }
 

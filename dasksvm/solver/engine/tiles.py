@@ -26,7 +26,7 @@ def score(
     features: Features,
     targets: Targets,
     workspace: Workspace,
-    same_process: bool = False,
+    near: bool = False,
 ) -> CandidateBatch:
     """Compute the kernel values of a batch with S, and keep the rows of the examples that may enter S (see `drift`).
 
@@ -40,13 +40,13 @@ def score(
         Of the same examples.
     workspace : Workspace
         Provides the memory for the rows of the result.
-    same_process : bool
-        Whether the result stays in this process. Then it has rows that are merely useful, unless they are too large.
+    near : bool
+        Whether the result stays on this machine. Then it has rows that are merely useful, unless they are too large.
     """
     view = plan.view
     codes, sign, bound = targets
     if view.kernel_rows != "needed":
-        return _score_for_margins(plan, kernel, features, targets, workspace, same_process)
+        return _score_for_margins(plan, kernel, features, targets, workspace, near)
     rows = workspace.loan((len(features), len(view.order)), features.dtype)
     margins = np.zeros((len(view.alpha), len(features)))
     for left, right in column_blocks(*rows.shape[::-1]):
@@ -72,7 +72,7 @@ def score(
 
 
 def _score_for_margins(
-    plan: ScorePlan, kernel: Kernel, features: Features, targets: Targets, workspace: Workspace, same_process: bool
+    plan: ScorePlan, kernel: Kernel, features: Features, targets: Targets, workspace: Workspace, near: bool
 ) -> CandidateBatch:
     """Compute the margins of a batch, and keep the features of the examples that may enter S (see `drift`)."""
     view, (codes, sign, bound) = plan.view, targets
@@ -81,7 +81,7 @@ def _score_for_margins(
         rows = workspace.loan((len(features), len(view.order)), features.dtype)
         fill_uniformly(kernel, features, view.support(workspace), rows, workspace)
         add_up(rows, *nonzeros_of(view.alpha), bound > 0, values)
-        rows = rows if same_process and rows.nbytes <= MOST_BYTES else rows[:, :0]
+        rows = rows if near and rows.nbytes <= MOST_BYTES else rows[:, :0]
     elif view.members is not None:
         exact = features.astype(np.dtype(np.float64)) if view.exact else features
         values = margins(kernel, exact, view.support(workspace), view.alpha, None, workspace)

@@ -94,7 +94,6 @@ class LasvmFinisher(Stateful):
         self.lower = working.lower[problem, :places]
         self.upper = working.upper[problem, :places]
         self.member = working.member[problem, :places]
-        self.size = WORKING_SET
         self.steps = self.rounds = 0
         self.gain = 0.0
         self.stall = StallDetector()
@@ -143,7 +142,7 @@ class LasvmFinisher(Stateful):
         self.rounds += 1
         cache = self._row_cache(expansion)
         capacity = len(cache.pages) // cache.table.shape[1]
-        size = max(min(self.size, capacity // 2), 4)
+        size = max(min(WORKING_SET, capacity // 2), 4)
         kept = self.newest[: size // 2]
         selectable = np.zeros(len(self.g), np.bool_)
         selectable[self.active] = True
@@ -171,7 +170,9 @@ class LasvmFinisher(Stateful):
         self._known_places, self._known_values = chosen, values
         alpha = self.alpha[chosen]
         top, bottom = self.extremes()
-        self.steps += self._solve_working_set(values, alpha, max(self.tau, INNER_SHARE * (top - bottom)))
+        target, limit = max(self.tau, INNER_SHARE * (top - bottom)), INNER_STEPS * len(alpha)
+        g, lower, upper = self.g[chosen], self.lower[chosen], self.upper[chosen]
+        self.steps += int(solve_block(values, alpha, g, lower, upper, target, limit))
         moved = np.flatnonzero(alpha != self.alpha[chosen])
         self._moved, self._amounts = chosen[moved], alpha[moved] - self.alpha[chosen[moved]]
         self._solved = alpha[moved]
@@ -186,11 +187,6 @@ class LasvmFinisher(Stateful):
         """Return whether enough rows fit the cache for some to be used again; otherwise caching them costs more than it saves."""
         cache = self._row_cache(expansion)
         return bool(KEPT_SHARE * len(cache.pages) >= cache.table.shape[1] * len(self.active))
-
-    def _solve_working_set(self, values: Floats, alpha: NDArray[np.float64], target: float) -> int:
-        """Solve the problem of the working set from its kernel values; return the number of steps."""
-        g, lower, upper = self.g[self.chosen], self.lower[self.chosen], self.upper[self.chosen]
-        return solve_block(values, alpha, g, lower, upper, target, INNER_STEPS * len(alpha))
 
     def put(self, expansion: Expansion, rows: Floats) -> None:
         """Cache the rows that were missing."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.engine.exact_sums import exact_margins
+from dasksvm.solver.engine.exact_sums import add_sums_among, blocks_among
 from dasksvm.solver.engine.tiles import margins, pair_violations
 from dasksvm.solver.kernels.features import Features, FeatureStore, Flags, Floats, Ints
 from dasksvm.solver.kernels.kernel import Kernel
@@ -361,13 +361,16 @@ class Expansion(Stateful):
 
     def exact_sums(self, places: Ints, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Compute Σ α K over some members at the same members, in float64, shape (P, n), for α of that shape."""
-        members, found = self.members().take(self.working.slot[places]), np.empty(weights.shape)
+        members, blocks = self.members().take(self.working.slot[places]), range(blocks_among(len(places)))
+        # Two sums, whether or not there are two threads, so that there is one order of additions.
+        found = np.zeros((2, *weights.shape))
 
-        def fill(part: tuple[int, int]) -> None:
-            found[:, slice(*part)] = exact_margins(self.kernel, members.part(*part), members, weights)
+        def add(part: tuple[int, int]) -> None:
+            for half in range(*part):
+                add_sums_among(self.kernel, members, weights, blocks[half::2], found[half])
 
-        self.in_halves(fill, len(places), MOVED_ROWS)
-        return found
+        self.in_halves(add, 2, 1)
+        return np.asarray(found[0] + found[1])
 
     def with_own_cache(self) -> Self:
         """Return an expansion that shares the members but has a row cache of its own; its members must not be changed."""
