@@ -77,6 +77,7 @@ class BlocksLearner(BiasedLearner):
         "path_when_scored",
         "all_surveyed",
     )
+    first_pass_counts = True
     settings: BlocksSettings
     expansion: BlockExpansion
     finishing: Sequence[Rounds]
