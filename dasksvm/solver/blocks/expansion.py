@@ -30,6 +30,10 @@ class BlockExpansion(RowlessExpansion):
         self.survey = Survey(problems, 0)
         self.kernel_values = KernelValues(kernel, budget)
 
+    def _places_with_rows(self) -> int:
+        """Return 0: there are no rows, and the table of a row cache would take four bytes for each 1,024 pairs of members."""
+        return 0
+
     def _held_places(self) -> Flags:
         return self.survey.held_places(self.places)
 

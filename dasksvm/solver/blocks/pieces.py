@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dasksvm.solver.engine.tiles import add_up, nonzeros_of
+from dasksvm.solver.engine.tiles import Nonzeros, add_up, nonzeros_of
 from dasksvm.solver.kernels.features import Features, Flags, Floats, Ints, Values
 from dasksvm.solver.kernels.kernel import Kernel
 from dasksvm.solver.kernels.uniform import fill_uniformly
@@ -12,6 +12,8 @@ from dasksvm.solver.state.expansion import Expansion
 
 # Rows of a piece, and of a piece of known values, which are few so that they stay in the cache.
 PIECE_ROWS, KNOWN_ROWS = 512, 32
+# Kernel values of each row that are computed before they are added up: a few rounds can change the coefficients of half of S.
+COLUMNS = 8192
 
 
 def pieces_of(plan: SumsPlan) -> int:
@@ -23,12 +25,12 @@ def some_sums(kernel: Kernel, plan: SumsPlan, first: int, last: int, workspace: 
     """Compute the pieces from `first` to `last` of Σ_s amount_s K_s at members, shape (P, rows)."""
     assert plan.members is not None
     order, support = plan.order[first * PIECE_ROWS : last * PIECE_ROWS], plan.members.take(plan.support)
-    found, nonzeros = np.zeros((len(plan.amounts), len(order))), nonzeros_of(plan.amounts)
+    found, blocks = np.zeros((len(plan.amounts), len(order))), _blocks_of(plan.amounts)
     everywhere = np.ones((len(plan.amounts), PIECE_ROWS), np.bool_)
     for start in range(0, len(order), PIECE_ROWS):
         rows = plan.members.take(order[start : start + PIECE_ROWS], workspace)
         part = slice(start, start + len(rows))
-        _fill_sums(kernel, rows, support, nonzeros, everywhere, False, found[:, part], workspace)
+        _fill_sums(kernel, rows, support, blocks, everywhere[:, : len(rows)], False, found[:, part], workspace)
     return found
 
 
@@ -61,7 +63,7 @@ def sums(s: Expansion, features: Features, support: Features, amounts: Values, w
     uniform : bool
         Whether each kernel value has the bits that it has in other tiles (see `kernels.uniform`).
     """
-    count, nonzeros = len(features), nonzeros_of(amounts)
+    count, blocks = len(features), _blocks_of(amounts)
     found = np.zeros((len(amounts), count))
 
     def fill(part: tuple[int, int]) -> None:
@@ -69,7 +71,7 @@ def sums(s: Expansion, features: Features, support: Features, amounts: Values, w
         for piece in range(*part):
             at = slice(piece * PIECE_ROWS, min((piece + 1) * PIECE_ROWS, count))
             rows = features.part(at.start, at.stop)
-            _fill_sums(s.kernel, rows, support, nonzeros, wanted[:, at], uniform, found[:, at], workspace)
+            _fill_sums(s.kernel, rows, support, blocks, wanted[:, at], uniform, found[:, at], workspace)
 
     s.in_halves(fill, -(-count // PIECE_ROWS), 1)
     s.evaluations += count * len(support)
@@ -80,19 +82,28 @@ def _fill_sums(
     kernel: Kernel,
     rows: Features,
     support: Features,
-    nonzeros: tuple[Ints, Ints, Values],
+    blocks: list[Nonzeros],
     wanted: Flags,
     uniform: bool,
     found: Values,
     workspace: Workspace,
 ) -> None:
-    """Compute the sums of the rows of a piece."""
-    values = workspace.array("values", (len(rows), len(support)), rows.dtype)
-    if uniform:
-        fill_uniformly(kernel, rows, support, values, workspace)
-    else:
-        kernel.tile(rows, support, out=values)
-    add_up(values, *nonzeros, wanted, found)
+    """Add the sums of the rows of a piece to `found`."""
+    sums = np.zeros_like(found)
+    for number, nonzeros in enumerate(blocks):
+        columns = support.part(number * COLUMNS, min((number + 1) * COLUMNS, len(support)))
+        values = workspace.array("values", (len(rows), len(columns)), rows.dtype)
+        if uniform:
+            fill_uniformly(kernel, rows, columns, values, workspace)
+        else:
+            kernel.tile(rows, columns, out=values)
+        add_up(values, *nonzeros, wanted, sums)
+        found += sums
+
+
+def _blocks_of(amounts: Values) -> list[Nonzeros]:
+    """Return the amounts that are not 0 of each block of columns."""
+    return [nonzeros_of(amounts[:, start : start + COLUMNS]) for start in range(0, amounts.shape[1], COLUMNS)]
 
 
 def sums_of_known(s: Expansion, values: Floats, at: Ints, amounts: Values, wanted: Flags) -> Values:

@@ -17,6 +17,8 @@ from dasksvm.solver.state.direction_search import weighted_sum
 PIECE = 1024
 # The most bytes of rows that a result has because they are useful; several results are in flight.
 MOST_BYTES = 128 << 20
+# Where the numbers of each row begin that are not 0, their columns, and these numbers.
+Nonzeros = tuple[Ints, Ints, Values]
 Map = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
 
 
@@ -203,8 +205,8 @@ def margins(
     return total
 
 
-def nonzeros_of(amounts: Values) -> tuple[Ints, Ints, Values]:
-    """Return the numbers that are not 0: where those of each row begin, their columns, and their values."""
+def nonzeros_of(amounts: Values) -> Nonzeros:
+    """Return the numbers that are not 0."""
     rows, columns = np.nonzero(amounts)
     return np.searchsorted(rows, np.arange(len(amounts) + 1)), columns, amounts[rows, columns]
 

@@ -107,7 +107,7 @@ class Expansion(Stateful):
         self.kernel = kernel
         self.cache_bytes = cache_bytes
         self.working: Any = self._empty(problems)
-        self.cache = empty_cache(0, PAGE, np.dtype(np.float32))
+        self.cache = empty_cache(0, self._places_with_rows(), np.dtype(np.float32))
         self.store: FeatureStore | None = None
         self.example: Ints = np.zeros(PAGE, np.int64)
         self.code: Ints = np.zeros(PAGE, np.int64)
@@ -127,6 +127,10 @@ class Expansion(Stateful):
     def _held_places(self) -> Flags:
         """Return which places are not freed though they are members of no problem."""
         return np.zeros(self.places, np.bool_)
+
+    def _places_with_rows(self) -> int:
+        """Return the number of places whose members can have a cached row."""
+        return len(self.working.slot)
 
     def _widened(self, places: int) -> Any:
         return widened_working(self.working, places)
@@ -198,7 +202,7 @@ class Expansion(Stateful):
         """Grow the arrays so that the candidates of a batch get a block of seats of their own."""
         if self.store is None:
             self.store = FeatureStore(result.features.part(0, 0))
-            self.cache = empty_cache(self.cache_bytes, len(self.working.slot), result.rows.dtype)
+            self.cache = empty_cache(self.cache_bytes, self._places_with_rows(), result.rows.dtype)
         blocks = blocks_of(self.places) + blocks_of(max(len(result.features), 1))
         if blocks * PAGE > len(self.working.slot):
             places = max(blocks, blocks_of(len(self.working.slot) * 3 // 2)) * PAGE
@@ -206,7 +210,7 @@ class Expansion(Stateful):
             more = np.zeros(places - len(self.example), np.int64)
             self.example, self.code = np.concatenate([self.example, more]), np.concatenate([self.code, more])
             self.arrival = np.concatenate([self.arrival, more - 1])
-        self.cache = widened_cache(self.cache, len(self.working.slot))
+        self.cache = widened_cache(self.cache, self._places_with_rows())
 
     def find_places(self, examples: Ints, among: Ints | None) -> Ints:
         """Find the places of examples, -1 for those that are not members.
@@ -308,7 +312,7 @@ class Expansion(Stateful):
     def free_evicted(self) -> None:
         """Free the places of members that every problem has evicted, and drop their rows."""
         freed = self._free_places()
-        drop_rows(self.cache, freed)
+        drop_rows(self.cache, freed[freed < self._places_with_rows()])
         self.arrival[freed] = -1
 
     def compact(self) -> None:
@@ -376,12 +380,12 @@ class Expansion(Stateful):
         """Return an expansion that shares the members but has a row cache of its own; its members must not be changed."""
         other = copy(self)
         other.tools = Tools()
-        other.cache = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
+        other.cache = empty_cache(self.cache_bytes, self._places_with_rows(), self.cache.pages.dtype)
         return other
 
     def release_rows(self) -> None:
         """Drop all kernel rows; they are computed again when they are used."""
-        fresh = empty_cache(self.cache_bytes, len(self.working.slot), self.cache.pages.dtype)
+        fresh = empty_cache(self.cache_bytes, self._places_with_rows(), self.cache.pages.dtype)
         self.cache = fresh._replace(size=np.array([fresh.size[UNUSED], self.cache.size[CLOCK]]))
         self.workspace = Workspace()
 
