@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn.svm import SVC
 
 from dasksvm import HeldOut, LaSVC, train
+from dasksvm.solver.blocks import learner as block_learner
 from dasksvm.solver.blocks import rounds as block_rounds
 from dasksvm.solver.blocks.admission import SHARE, admission_levels
 from dasksvm.solver.blocks.learner import BlocksLearner, BlocksSettings
@@ -203,6 +204,63 @@ def test_a_second_pass_scores_no_members_but_counts_them(monkeypatch):
     run(learner, rows)
     assert learner.seen == 1800
     assert 0 < len(scored) < 900
+
+
+def dropping(**options):
+    """A learner that drops members which violate again later, and its rows; a tenth of the labels is wrong."""
+    X, y = gaussians(n=2500, seed=3)
+    wrong = np.random.default_rng(0).random(len(y)) < 0.1
+    rows = Rows(X, np.where((y == "yes") != wrong, 1, -1), np.full(len(y), 20.0))
+    return learner_for(rows, Kernel("rbf", 0.5), **options), rows
+
+
+def test_members_that_were_dropped_are_looked_at_again(monkeypatch):
+    """The dual is larger then, the examples count once, and each of those that are scored again was dropped and is outside S."""
+    learner, rows = dropping()
+    look, looked = learner._look_again, []
+
+    def spy():
+        again = look()
+        if again:
+            s = learner.expansion
+            looked.append((learner.queue.copy(), s.example[np.flatnonzero(s.working.holders[: s.places])]))
+        return again
+
+    monkeypatch.setattr(learner, "_look_again", spy)
+    run(learner, rows)
+    ((queue, members),) = looked
+    assert len(queue) > 50
+    assert len(np.unique(queue)) == len(queue)
+    assert not np.isin(queue, members).any()
+    assert learner.progress().seen == 2500
+    plain, _ = dropping()
+    monkeypatch.setattr(plain, "_look_again", lambda: False)
+    assert learner.progress().dual[0] > 1.001 * run(plain, rows).progress().dual[0]
+
+
+@pytest.mark.parametrize("shares", [(0.0, 0.0), (1.0, 1.0)])
+def test_dropped_members_are_not_looked_at_where_that_does_not_pay(monkeypatch, shares):
+    monkeypatch.setattr(block_learner, "LOOK_AGAIN", shares)
+    learner, rows = dropping()
+    run(learner, rows)
+    assert not learner.looking_again
+    assert learner.dropped.any()
+
+
+def test_a_run_that_looks_again_continues_from_its_state():
+    whole, rows = dropping()
+    states = []
+
+    def watch(progress, seconds):
+        if whole.looking_again and progress.phase == "online":
+            states.append(learner_state.state(whole))
+        return False
+
+    run(whole, rows, watch=watch)
+    assert len(states) > 1
+    for state in states:
+        resumed = run(learner_state.restore(whole.settings, state), rows)
+        assert np.array_equal(coefficients(whole, 2500), coefficients(resumed, 2500))
 
 
 def test_a_state_between_choosing_and_solving_continues_bitwise():

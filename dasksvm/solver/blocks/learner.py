@@ -33,6 +33,9 @@ SET_PART, LARGEST_SET = 16, 4
 WITHIN = 1.75
 # Violation at which finishing stops after the first passes of `epochs="converged"`, and the number of these passes.
 COARSE, COARSE_PASSES = 0.1, 2
+# Shares of the support vectors that are at their bound between which a run looks again at the members that it has dropped. With
+# fewer, labels are clean, and with more, very noisy: there the errors stayed the same.
+LOOK_AGAIN = 0.005, 0.5
 # The move of a gradient that nearly no member exceeds, as a quantile; how many times as far an example may have moved.
 MOST, PATHS = 0.99, 2.0
 
@@ -76,6 +79,8 @@ class BlocksLearner(BiasedLearner):
         "path_before",
         "path_when_scored",
         "all_surveyed",
+        "dropped",
+        "looking_again",
     )
     first_pass_counts = True
     settings: BlocksSettings
@@ -97,6 +102,9 @@ class BlocksLearner(BiasedLearner):
         self.path_when_scored = np.zeros(0, np.float32)
         # Whether this pass began with a complete survey.
         self.all_surveyed = False
+        # Which examples have been members and were dropped, and whether the run looks at those again that are still outside S.
+        self.dropped: Flags = np.zeros(0, np.bool_)
+        self.looking_again = False
         # The first view with the coefficients of now, and its phase.
         self._first_view: tuple[str, View] | None = None
 
@@ -109,7 +117,8 @@ class BlocksLearner(BiasedLearner):
         self.path = self.path_before = 0.0
         self.path_when_scored = np.full(len(self.excess), -np.inf, np.float32)
         self.expansion.survey = Survey(self.settings.problems, len(self.excess))
-        self.all_surveyed = False
+        self.all_surveyed = self.looking_again = False
+        self.dropped = np.zeros(len(order), np.bool_)
 
     def use_memory(self, budget: int) -> None:
         """Set the bytes of kernel values that may be kept."""
@@ -192,7 +201,25 @@ class BlocksLearner(BiasedLearner):
             self.seen, self.skipped = self.seen + self.skipped, 0
             if self.collected.any():
                 self._make_round()
+            if self._look_again():
+                return
         super()._begin_next_phase()
+
+    def _look_again(self) -> bool:
+        """After the last of a given number of passes, begin to score dropped members again if that pays; return whether it does.
+
+        Rounds drop members that do not violate at the time. Single steps keep more of them, and some are support vectors later.
+        """
+        s = self.expansion
+        if self.looking_again or self.stopped or self.settings.epochs == 0 or self._examples_left() == 0:
+            return False
+        if not LOOK_AGAIN[0] <= bounded_share(s.working, s.places) <= LOOK_AGAIN[1]:
+            return False
+        rows = self.order.rows(self.epoch, 0, len(self.order))
+        outside = self.dropped & ~self._members_of_all_problems()
+        self.queue, self.position = rows[outside[rows - self.order.base]], 0
+        self.looking_again = len(self.queue) > 0
+        return self.looking_again
 
     # Taking
 
@@ -221,7 +248,8 @@ class BlocksLearner(BiasedLearner):
         self._keep_known_rows(result, arrivals, np.where(known < 0, places, -1))
         self.admitted = np.union1d(self.admitted, places[places >= 0])
         if self.phase == "online":
-            self.seen, self.skipped = self.seen + len(plan.rows) + self.skipped, 0
+            if not self.looking_again:
+                self.seen, self.skipped = self.seen + len(plan.rows) + self.skipped, 0
             self.collected[0] += len(plan.rows)
             self.collected[1:] += np.count_nonzero(result.bound > 0, axis=1)
         if self.collected[1:].max() >= self._batch() or self._full():
@@ -374,7 +402,8 @@ class BlocksLearner(BiasedLearner):
         for p, (upper, lower) in enumerate(self.levels.T):
             if np.isfinite(upper) and np.isfinite(lower):
                 evict_beyond(s.working, p, upper, lower)
-        s.free_evicted()
+        gone = s.free_evicted() - self.order.base
+        self.dropped[gone[gone >= 0]] = True
         s.compact()
 
     def _set_levels(self) -> None:

@@ -309,11 +309,12 @@ class Expansion(Stateful):
         seats, places = assign_places(self.working, base, count)
         return seats, places
 
-    def free_evicted(self) -> None:
-        """Free the places of members that every problem has evicted, and drop their rows."""
+    def free_evicted(self) -> Ints:
+        """Free the places of members that every problem has evicted, and drop their rows; return the ids of these examples."""
         freed = self._free_places()
         drop_rows(self.cache, freed[freed < self._places_with_rows()])
         self.arrival[freed] = -1
+        return np.asarray(self.example[freed])
 
     def compact(self) -> None:
         """Make a new feature store when a fifth of the slots belong to evicted members."""
