@@ -206,12 +206,13 @@ class BlocksLearner(BiasedLearner):
         super()._begin_next_phase()
 
     def _look_again(self) -> bool:
-        """After the last of a given number of passes, begin to score dropped members again if that pays; return whether it does.
+        """After a single pass, begin to score the members that it has dropped again if that pays; return whether it does.
 
         Rounds drop members that do not violate at the time. Single steps keep more of them, and some are support vectors later.
+        A second pass scores them in any case.
         """
         s = self.expansion
-        if self.looking_again or self.stopped or self.settings.epochs == 0 or self._examples_left() == 0:
+        if self.looking_again or self.stopped or self.settings.epochs == 0 or self.epoch > 0 or not self._examples_left():
             return False
         if not LOOK_AGAIN[0] <= bounded_share(s.working, s.places) <= LOOK_AGAIN[1]:
             return False
