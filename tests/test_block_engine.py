@@ -1,5 +1,7 @@
 """The block engine: its invariants after every result, its optimum, its budgets, and that it is the same wherever it runs."""
 
+from dataclasses import replace
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -245,6 +247,30 @@ def test_dropped_members_are_not_looked_at_where_that_does_not_pay(monkeypatch, 
     run(learner, rows)
     assert not learner.looking_again
     assert learner.dropped.any()
+
+
+def test_no_second_pass_begins_while_a_run_looks_again():
+    """The share of bounded support vectors, which decides whether there is one, may rise while a run looks again."""
+    learner, rows = dropping(epochs=2, least_bounded=1.0)
+
+    def watch(progress, seconds):
+        if learner.looking_again and progress.phase == "online":
+            learner.settings = replace(learner.settings, least_bounded=0.0)
+        return False
+
+    run(learner, rows, watch=watch)
+    assert learner.settings.least_bounded == 0.0
+    assert learner.progress().seen == 2500
+
+
+def test_a_run_looks_again_unless_a_budget_ended_the_pass():
+    whole, rows = dropping()
+    exact, _ = dropping(max_examples=2500)
+    short, _ = dropping(max_examples=2400)
+    for learner in (whole, exact, short):
+        run(learner, rows)
+    assert np.array_equal(coefficients(whole, 2500), coefficients(exact, 2500))
+    assert not short.looking_again
 
 
 def test_a_run_that_looks_again_continues_from_its_state():

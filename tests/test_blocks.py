@@ -96,7 +96,7 @@ def test_single_precision_is_checked_in_double():
     rows = moons(1500, np.float32, c=100.0)
     learner = run(learner_for(rows), rows)
     assert learner.refreshes >= 1
-    assert violation(gram(rows), rows, coefficients(learner, 1500)) <= 3e-3
+    assert violation(gram(rows), rows, coefficients(learner, 1500)) <= 1.1e-3
 
 
 def test_examples_far_from_the_margin_are_not_scored_again(monkeypatch):
@@ -124,7 +124,7 @@ def test_invariants(seed, c, size, cache):
     duals = [0.0]
 
     def watch(progress, seconds):
-        if progress.phase == "checking":
+        if progress.phase not in ("finishing", "surveying"):
             learner.expansion.check(1e-6)
         duals.append(float(progress.dual[0]))
         return False
@@ -224,6 +224,35 @@ def test_the_solver_begins_at_the_given_start(given):
     move = alpha - optimum
     assert move @ K @ move <= 1e-6 * (1 + 1e-6) * np.abs(move).sum()
     assert learner.progress().steps < 20 or given < 1.0
+
+
+@pytest.mark.parametrize("results", [1, 2])
+def test_a_run_that_is_stopped_while_it_takes_in_a_large_start_is_consistent(results):
+    """The coefficients of a part of the start do not add up to 0, and are not used."""
+    rows = moons(2000, c=0.05)
+    K = gram(rows)
+    optimum = coefficients(run(learner_for(rows), rows), 2000)
+    assert np.count_nonzero(optimum) > 600
+    learner = learner_for(rows, start=optimum)
+    run(learner, rows, watch=lambda progress, seconds: learner.applied >= results)
+    assert learner.stopped
+    alpha = coefficients(learner, 2000)
+    assert abs(alpha.sum()) < 1e-9
+    assert learner.progress().dual[0] == pytest.approx(alpha @ rows.sign - 0.5 * alpha @ K @ alpha, abs=1e-6)
+
+
+def test_a_large_start_is_taken_in_whole():
+    rows = moons(2000, c=0.05)
+    optimum = coefficients(run(learner_for(rows), rows), 2000)
+    assert run(learner_for(rows, start=optimum), rows).progress().steps < 20
+
+
+def test_no_steps_are_left_for_a_round_after_the_last():
+    rows = moons(600)
+    learner = run(learner_for(rows, limit=30), rows)
+    finisher = learner.finisher(learner.expansion, 0, 1e-3)
+    assert learner.progress().steps == 30
+    assert not finisher.choose(learner.expansion)
 
 
 def test_budgets_end_a_run_early():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dasksvm import LaSVC, train
 from dasksvm.config.blas import one_thread
 from dasksvm.runtime import worker_tasks
+from dasksvm.solver.blocks import pieces
 from dasksvm.solver.blocks.expansion import BlockExpansion
 from dasksvm.solver.blocks.keeping import EXPENSIVE, can_keep
 from dasksvm.solver.blocks.kept_tiles import KeptTiles, add_rows, gather_squares, mirror, put_rows
@@ -311,7 +312,8 @@ def test_the_model_is_the_same_on_any_number_of_workers(monkeypatch):
 
 @pytest.mark.parametrize("epochs", [2, 0])
 def test_rows_that_do_not_come_with_results_change_no_bit(monkeypatch, epochs):
-    """Those that are too large do not come, and from other machines none."""
+    """Those that are too large do not come, and from other machines none. Sums are made of several blocks."""
+    monkeypatch.setattr(pieces, "COLUMNS", 40)
     X, y = wide()
     rows = Rows(X, np.where(y > 0, 1, -1), np.full(len(y), 3.0), np.float32)
     found, computed = [], []

@@ -163,7 +163,8 @@ class LaSVC(OnlineClassifier):
     dual_objective_ : float
         Computed in float64 when it is read.
     kernel_evaluations_ : int
-        Number of kernel values computed. Where values are kept, it depends on `cache_size`, and on whether there is a cluster.
+        Number of kernel values computed. Where values are kept, it depends on `cache_size`, and on whether there are
+        workers on other machines.
     history_ : list of dict
         An entry for each batch: the examples seen, the size of the expansion (`support_vectors`), the uncertainty of the bias
         (`delta`), the dual objective, the time in seconds and the number of kernel values.

@@ -83,8 +83,8 @@ class SMOSVC(LearnedClassifier):
     shrinking : bool, default=True
         Whether to leave out temporarily the examples that seem to stay at their bound.
     working_set_size : int, default=None
-        2 for pairs of examples, as in the paper; otherwise the size of a block of examples, whose kernel values are computed
-        together. None means 1,024.
+        2 for pairs of examples, as in the paper; otherwise the number of examples in the expansion that a round chooses, up to
+        four times as many with a large expansion. None means 1,024.
     max_iter : int, default=-1
         Largest number of steps; -1 for no limit.
     max_time : float, default=None
@@ -114,7 +114,8 @@ class SMOSVC(LearnedClassifier):
     n_iter_ : int
         Number of steps of all problems together.
     kernel_evaluations_ : int
-        Number of kernel values computed.
+        Number of kernel values computed. Where values are kept, it depends on `cache_size`, and on whether there are workers on
+        other machines.
     history_ : list of dict
         Entries during the run: the examples seen, the size of the expansion (`support_vectors`), the uncertainty of the bias
         (`delta`), the dual objective, the steps, the time in seconds and the number of kernel values.
@@ -226,7 +227,10 @@ class SMOSVC(LearnedClassifier):
                 "working_set='hmg' would find one."
             )
         if self.max_iter != -1 and learner.ended_early():
-            where = "" if self.working_set_size == PAIR else "among the examples in its expansion, "
+            assert isinstance(learner, PairLearner | ExactLearner)
+            # A bias that the support vectors do not determine is found from all examples.
+            all_known = self.working_set_size == PAIR or bool(learner.undetermined.any())
+            where = "" if all_known else "among the examples in its expansion, "
             return f"stopped after max_iter={self.max_iter} steps; {where}{violation}."
         if self.stop == "gain":
             return f"stopped because the steps became shorter than tol={self.tol}; {violation}."

@@ -60,7 +60,7 @@ class View(Message):
         Whether the problem has no bias, and an example enters if 1 - y f lies between `bottom` and `top`.
     kernel_rows : {"needed", "useful", "unused"}
         Whether the result has kernel rows of the candidates, and not only their features. If they are useful, they save the
-        learner some work, and the result has them if it need not be sent.
+        learner some work, and the result has them if it stays on this machine.
     exact : bool
         Whether margins are computed in float64, whatever the type of the features; only without kernel rows.
     """
@@ -266,7 +266,7 @@ class Progress:
 
     Attributes
     ----------
-    phase : {"seeding", "online", "finishing", "checking", "done", "intermediate"}
+    phase : {"seeding", "online", "surveying", "finishing", "checking", "done", "intermediate"}
     epoch, seen : int
         Number of epochs begun; number of examples processed.
     members, steps : int

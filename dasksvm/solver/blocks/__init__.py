@@ -8,7 +8,7 @@ kept. The block engine moves many at a time, and keeps only values that are expe
    α = 0 if it violates, or nearly does, with the bias estimated from the free support vectors.
 3. *Round* (`rounds`): choose a working set (the members just admitted, the worst violators, and some of the working set of the
    round before), solve the problem restricted to it, and move the gradients of all members at once.
-4. *Evict* the members with α = 0 that would not be admitted now.
+4. *Evict* the members with α = 0 that would not be admitted now. After a single pass, those evicted are scored again.
 
 Finishing is more rounds, until no pair of members violates by more than τ. Training to convergence alternates between finishing
 and looking for examples that violate, for which the decision values of all examples are remembered (`survey`). With several
@@ -22,6 +22,6 @@ values that may be kept are computed in tiles in which they do not depend on the
 symmetric bit for bit, so a value may be read from the row of either member; and sums are added in the order of the members'
 places, whether values are kept or not.
 
-Here belong the learner of two-class problems in blocks, its rounds, and the kernel values that they need; what other learners
-need as well is in `engine` and `state`.
+Here belong the learner of two-class problems in blocks, the exact learner that derives from it (`exact_learner`), their rounds,
+and the kernel values that they need; what other learners need as well is in `engine` and `state`.
 """

@@ -10,12 +10,12 @@ import numpy as np
 
 from dasksvm.solver.blocks.learner import BlocksLearner, BlocksSettings
 from dasksvm.solver.blocks.rounds import RoundRules
+from dasksvm.solver.decomposition.intake import view_for_intake
 from dasksvm.solver.decomposition.rules import BlockRules, DecompositionSettings
 from dasksvm.solver.decomposition.starting_point import StartingPoint
 from dasksvm.solver.engine.selection import RandomOrder
 from dasksvm.solver.kernels.features import Ints
-from dasksvm.solver.messages import CandidateBatch, RowsPlan, ScorePlan
-from dasksvm.solver.state.working_arrays import refresh_extremes
+from dasksvm.solver.messages import CandidateBatch, RowsPlan, ScorePlan, View
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,22 +58,29 @@ class ExactLearner(BlocksLearner):
         else:
             super()._process(result, plan, arrivals)
 
+    def _view(self) -> View:
+        if self.phase == "seeding" and len(self.start):
+            return view_for_intake(self.applied, self.settings.problems)
+        return super()._view()
+
     def _add_start(self, result: CandidateBatch) -> None:
-        """Make examples whose coefficients are given members; with the last of them, compute all gradients."""
-        s = self.expansion
+        """Make examples whose coefficients are given members with α = 0; with the last of them, set all coefficients.
+
+        In between, a run may be stopped, and the coefficients of a part of them do not add up to 0.
+        """
+        s, nothing = self.expansion, np.zeros_like(result.sign)
         s.make_room(result)
-        alpha = self.start.of(result.examples)
-        s.add_members(result, alpha, np.ones(alpha.shape, np.bool_), s.find_places(result.examples, None))
-        self._first_view = None
+        s.add_members(result, nothing, nothing == 0, s.find_places(result.examples, None))
         if self.position < len(self.seeds):
             return
         w = s.working
-        for p in range(self.settings.problems):
-            members, used = (np.flatnonzero(each[p, : s.places]) for each in (w.member, w.alpha))
-            g = w.sign[p, : s.places].copy()
-            s.subtract_computed(g, members, used, w.alpha[p, used])
-            w.g[p, : s.places] = g
-            refresh_extremes(w, p)
+        given = np.where(w.member[:, : s.places], self.start.of(s.example[: s.places]), 0.0)
+        for p, alpha in enumerate(given):
+            members, used = (np.flatnonzero(each) for each in (w.member[p, : s.places], alpha))
+            g = np.where(w.member[p, : s.places], w.sign[p, : s.places], 0.0)
+            s.subtract_computed(g, members, used, alpha[used])
+            s.write(p, alpha, g)
+        self._first_view = None
 
     def _round_rules(self, tau: float, size: int, *, shrink: bool) -> RoundRules:
         rules = self.settings.rules
@@ -86,10 +93,15 @@ class ExactLearner(BlocksLearner):
             self.position = self._length()
 
     def _finish(self) -> RowsPlan | None:
+        if self.stopped:
+            self.finishing[-1].stop()
+        return super()._finish()
+
+    def _after_finishing(self) -> None:
         if self.stopped or self._out_of_steps():
             self._begin_checking()
-            return None
-        return super()._finish()
+        else:
+            super()._after_finishing()
 
     def _out_of_steps(self) -> bool:
         """Return whether the limit of steps is reached."""

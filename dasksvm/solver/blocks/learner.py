@@ -82,7 +82,6 @@ class BlocksLearner(BiasedLearner):
         "dropped",
         "looking_again",
     )
-    first_pass_counts = True
     settings: BlocksSettings
     expansion: BlockExpansion
     finishing: Sequence[Rounds]
@@ -145,9 +144,12 @@ class BlocksLearner(BiasedLearner):
 
     def _another_pass(self) -> bool:
         s = self.expansion
-        return super()._another_pass() and bounded_share(s.working, s.places) >= self.settings.least_bounded
+        clean = bounded_share(s.working, s.places) < self.settings.least_bounded
+        return super()._another_pass() and not clean and not self.looking_again
 
     def _examples_left(self) -> int:
+        if self.looking_again:
+            return self._length()
         return max(super()._examples_left() - self.skipped, 0)
 
     def _put_in_flight(self, plan: Plan) -> Plan:
@@ -209,10 +211,12 @@ class BlocksLearner(BiasedLearner):
         """After a single pass, begin to score the members that it has dropped again if that pays; return whether it does.
 
         Rounds drop members that do not violate at the time. Single steps keep more of them, and some are support vectors later.
-        A second pass scores them in any case.
+        A second pass scores them in any case. Where kernel values are kept, a round reads most of them, and it takes too long.
         """
-        s = self.expansion
-        if self.looking_again or self.stopped or self.settings.epochs == 0 or self.epoch > 0 or not self._examples_left():
+        s, complete = self.expansion, self.position >= self._length()
+        if self.looking_again or self.stopped or self.settings.epochs == 0 or self.epoch > 0 or not complete:
+            return False
+        if s.kernel_values.kept is not None:
             return False
         if not LOOK_AGAIN[0] <= bounded_share(s.working, s.places) <= LOOK_AGAIN[1]:
             return False
@@ -279,11 +283,15 @@ class BlocksLearner(BiasedLearner):
         return possible
 
     def _next_pass(self, adopt: Callable[[], None]) -> None:
+        after_first = self.changed and self.epoch == 0
         super()._next_pass(adopt)
         self.path_before, self.all_surveyed = self.path, False
         survey, weights = self.expansion.survey, self.expansion.weights()
         rows, inside = self.order.rows(self.epoch, 0, len(self.order)), self._members_of_all_problems()
         outside = rows[~inside[rows - self.order.base]]
+        if after_first:
+            # Examples that the first pass scored late are known well enough to leave some of them out.
+            self.queue = rows[self._may_violate()[rows - self.order.base]]
         scored = None if self.queue is None else int(np.count_nonzero(~inside[self.queue - self.order.base]))
         if survey.pays(weights, len(outside), scored):
             survey.begin(weights)
@@ -434,7 +442,7 @@ class BlocksLearner(BiasedLearner):
         """Return by how much pairs within S may violate.
 
         A run that claims convergence ends when no pair of the whole set violates by more than 2τ. Examples outside S must not
-        violate by more than τ with the extremes of S, because two of them may be a pair; for pairs within S nearly 2τ will do.
+        add more than τ to the extremes of S, because two of them may be a pair; for pairs within S nearly 2τ will do.
         """
         return self.settings.tau * (WITHIN if self.settings.epochs == 0 else 1.0)
 
@@ -445,7 +453,11 @@ class BlocksLearner(BiasedLearner):
         # The last pass has computed the decision values of the coefficients before these rounds. Where rounding errors keep the
         # rounds from their end, further passes would not help.
         rounds = self.finishing[-1]
-        self.changed |= rounds.rounds > 0 and bool(rounds.outcome().delta.max() <= rounds.rules.tau)
+        ended = bool(rounds.outcome().delta.max() <= rounds.rules.tau)
+        self.changed |= rounds.rounds > 0 and ended
+        if rounds.rounds > 0 and not ended and self.settings.epochs == 0:
+            # The coefficients have changed nevertheless: a claim has to check all examples.
+            self.excess[:] = np.inf
         self._make_passes(self._adopt, self._verify)
 
     def _adopt(self) -> None:

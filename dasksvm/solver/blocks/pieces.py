@@ -13,6 +13,7 @@ from dasksvm.solver.state.expansion import Expansion
 # Rows of a piece, and of a piece of known values, which are few so that they stay in the cache.
 PIECE_ROWS, KNOWN_ROWS = 512, 32
 # Kernel values of each row that are computed before they are added up: a few rounds can change the coefficients of half of S.
+# Values that are known are added up in the same blocks, so that the bits of the sums are the same.
 COLUMNS = 8192
 
 
@@ -89,7 +90,7 @@ def _fill_sums(
     workspace: Workspace,
 ) -> None:
     """Add the sums of the rows of a piece to `found`."""
-    sums = np.zeros_like(found)
+    partial = np.zeros_like(found)
     for number, nonzeros in enumerate(blocks):
         columns = support.part(number * COLUMNS, min((number + 1) * COLUMNS, len(support)))
         values = workspace.array("values", (len(rows), len(columns)), rows.dtype)
@@ -97,8 +98,8 @@ def _fill_sums(
             fill_uniformly(kernel, rows, columns, values, workspace)
         else:
             kernel.tile(rows, columns, out=values)
-        add_up(values, *nonzeros, wanted, sums)
-        found += sums
+        add_up(values, *nonzeros, wanted, partial)
+        found += partial
 
 
 def _blocks_of(amounts: Values) -> list[Nonzeros]:
@@ -108,13 +109,16 @@ def _blocks_of(amounts: Values) -> list[Nonzeros]:
 
 def sums_of_known(s: Expansion, values: Floats, at: Ints, amounts: Values, wanted: Flags) -> Values:
     """Compute the same sums from kernel values that are known, in the columns `at` of `values`."""
-    found = np.zeros((len(amounts), len(values)))
-    nonzeros = nonzeros_of(amounts)
+    found, blocks = np.zeros((len(amounts), len(values))), _blocks_of(amounts)
 
     def add(part: tuple[int, int]) -> None:
         for start in range(*part, KNOWN_ROWS):
             rows = slice(start, min(start + KNOWN_ROWS, part[1]))
-            add_up(values[rows].take(at, axis=1), *nonzeros, wanted[:, rows], found[:, rows])
+            partial = np.zeros_like(found[:, rows])
+            for number, nonzeros in enumerate(blocks):
+                columns = at[number * COLUMNS : (number + 1) * COLUMNS]
+                add_up(values[rows].take(columns, axis=1), *nonzeros, wanted[:, rows], partial)
+                found[:, rows] += partial
 
     s.in_halves(add, len(values), KNOWN_ROWS)
     return found

@@ -32,7 +32,7 @@ NOBODY: Ints = np.zeros(0, np.int64)
 INNER_SHARE = 0.1
 # Problems whose squares are in memory at the same time.
 SQUARES = 8
-UNLIMITED = 1 << 60
+NO_LIMIT = 1 << 60
 
 
 class RoundRules(NamedTuple):
@@ -56,7 +56,7 @@ class RoundRules(NamedTuple):
     size: int
     shrink: bool
     selection: str = "second-order"
-    limit: int = UNLIMITED
+    limit: int = NO_LIMIT
 
 
 @dataclass(frozen=True)
@@ -184,13 +184,15 @@ class Rounds(Stateful):
         top, bottom = self.levels()
         with np.errstate(invalid="ignore"):  # inf - inf
             violating = top - bottom > tau
-        ended = self.stall.record_round(self.gained(), float(np.max(top - bottom))) or not violating.any()
+        out_of_steps = self.steps >= self.rules.limit
+        stalled = self.stall.record_round(self.gained(), float(np.max(top - bottom)))
+        ended = stalled or out_of_steps or not violating.any()
         if ended and self.alpha_before:
             self._unshrink(expansion)
             self.stall = StallDetector()
             top, bottom = self.levels()
             violating = top - bottom > tau
-            ended = not bool(violating.any())
+            ended = out_of_steps or not violating.any()
         if ended:
             return False
         self.rounds += 1
@@ -219,6 +221,10 @@ class Rounds(Stateful):
         self.recent[p] = False
         self.recent[p, rising] = self.recent[p, falling] = self.recent[p, new] = True
         taken[rising] = taken[falling] = True
+
+    def stop(self) -> None:
+        """Make no more steps."""
+        self.rules = self.rules._replace(limit=0)
 
     def order(self, expansion: Expansion) -> Ints:
         """Return the slots of the places."""
@@ -271,10 +277,8 @@ class Rounds(Stateful):
                 alpha, g, limit = self.alpha[p, at], self.g[p, at], int(limits[number])
                 problem = squares[number], alpha, g, self.lower[p, at], self.upper[p, at], float(self.target[p]), limit
                 steps[number] = solve_by_pairs(*problem, selection, False)
-                if not steps[
-                    number
-                ]:  # where maximum gain stalls at once, only pairs chosen in another way make progress
-                    steps[number] = solve_block(*problem)
+                # Where maximum gain stalls at once, only pairs chosen in another way make progress.
+                steps[number] = steps[number] or solve_block(*problem)
                 where = np.searchsorted(places, at)
                 after[p, where], gradients[p, where] = alpha, g
 
@@ -303,6 +307,8 @@ class Rounds(Stateful):
 
     def _unshrink(self, expansion: Expansion) -> None:
         """Move the gradients of those left out, and look at all members from now on."""
+        with expansion.tools.observe("storing"):
+            self.kernel_values.begin_round(expansion)
         for number, before in enumerate(self.alpha_before):
             amounts = self.alpha - before
             moved = np.flatnonzero(amounts.any(axis=0))

@@ -1,4 +1,4 @@
-"""Expansions of the batch solvers: examples become members with given coefficients, without kernel rows."""
+"""Expansions whose examples become members with given coefficients and without kernel rows, for batch solvers and blocks."""
 
 import numpy as np
 

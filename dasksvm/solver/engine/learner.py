@@ -49,8 +49,6 @@ class Learner(Stateful, ABC):
 
     # The measure that `Progress.delta` holds.
     measure = "delta"
-    # Whether violations that were noted in the first pass tell which examples the second one can leave out.
-    first_pass_counts: ClassVar[bool] = False
     # Not listed are the objects that are constructed with arguments when a state is restored: the order, the pools, the
     # finishers and the plans in flight. See `learner_state`.
     STATE: ClassVar[tuple[str, ...]] = (
@@ -471,7 +469,7 @@ class Learner(Stateful, ABC):
 
     def _next_pass(self, adopt: Callable[[], None]) -> None:
         """Begin another pass: over the examples near the margin while these cause changes, then over all examples."""
-        near = self.changed and (self.epoch > 0 or self.first_pass_counts)
+        near = self.changed and self.epoch > 0
         self._continue_from_finished(adopt)
         self.epoch, self.position, self.changed, self.phase = self.epoch + 1, 0, False, "online"
         self.queue = self.pools = None

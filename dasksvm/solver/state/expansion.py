@@ -352,9 +352,9 @@ class Expansion(Stateful):
         self.in_halves(subtract, len(places), MOVED_ROWS)
         self.evaluations += len(places) * len(moved)
 
-    def adopt(self, problem: int, alpha: NDArray[np.float64], g: NDArray[np.float64], band: float = 0.0) -> None:
+    def adopt(self, problem: int, alpha: NDArray[np.float64], g: NDArray[np.float64]) -> None:
         """Replace the coefficients and gradients of a problem; evict blatant non-support vectors (see `working_arrays.adopt`)."""
-        adopt(self.working, problem, alpha, g, band)
+        adopt(self.working, problem, alpha, g)
         self.free_evicted()
 
     def exact_gradients(self, problem: int, alpha: NDArray[np.float64]) -> NDArray[np.float64]:

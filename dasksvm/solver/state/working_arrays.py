@@ -311,30 +311,27 @@ def evict_beyond(w: Working, p: int, upper: float, lower: float) -> None:  # pra
 
 
 @njit()
-def adopt(w: Working, p: int, alpha: Values, g: Values, band: float) -> None:  # pragma: no cover
-    """Replace the coefficients and gradients of problem p, and evict blatant non-support vectors.
-
-    Members with α = 0 whose gradients are within `band` of the extremes are kept.
-    """
+def adopt(w: Working, p: int, alpha: Values, g: Values) -> None:  # pragma: no cover
+    """Replace the coefficients and gradients of problem p, and evict blatant non-support vectors."""
     places = len(alpha)
     write(w, p, alpha, g)
     top, bottom = extremes(w.top[p], w.bottom[p])
     for place in range(places):
-        if w.member[p, place] and w.alpha[p, place] == 0.0 and _useless(w, p, place, top, bottom, band):
+        if w.member[p, place] and w.alpha[p, place] == 0.0 and _useless(w, p, place, top, bottom):
             evict(w, p, place)
     refresh_extremes(w, p)
 
 
 @njit()
-def _useless(w: Working, p: int, place: int, top: float, bottom: float, band: float) -> bool:  # pragma: no cover
-    """Return whether a member with α = 0 is a blatant non-support vector by more than `band`, and not an extreme itself.
+def _useless(w: Working, p: int, place: int, top: float, bottom: float) -> bool:  # pragma: no cover
+    """Return whether a member with α = 0 is a blatant non-support vector, and not an extreme itself.
 
     If no support vector is free, an extreme bounds the range of the bias and is kept, even if it does not violate with any
     member; see `entry_levels`.
     """
     sign, g = w.sign[p, place], w.g[p, place]
-    inside = g > bottom + band if sign < 0 else g < top - band
-    return bool(inside and blatant(sign, g, top + band, bottom - band))
+    inside = g > bottom if sign < 0 else g < top
+    return bool(inside and blatant(sign, g, top, bottom))
 
 
 @njit()
