@@ -477,15 +477,15 @@ def test_solving_a_square_of_kernel_values(selection, dtype):
         K = matrix(RBF, X).astype(dtype)
         lower, upper = np.minimum(0, 1.5 * y), np.maximum(0, 1.5 * y)
         alpha, g = np.zeros(count), y.astype(np.float64)
-        steps = solve_by_pairs(K, alpha, g, lower, upper, 1e-4, 50_000, SELECTIONS.index(selection), False)
+        steps = solve_by_pairs(K, alpha, g, lower, upper, 1e-4, 50_000, SELECTIONS.index(selection))
         np.testing.assert_allclose(g, y - K @ alpha, atol=1e-4 if dtype == np.float32 else 1e-10)
         best = np.zeros(count), y.astype(np.float64)
-        solve_by_pairs(K, *best, lower, upper, 1e-8, 500_000, SELECTIONS.index("mvp"), False)
+        solve_by_pairs(K, *best, lower, upper, 1e-8, 500_000, SELECTIONS.index("mvp"))
         assert abs(alpha.sum()) < 1e-9
         assert dual_of(K, y, alpha) == pytest.approx(dual_of(K, y, best[0]), rel=1e-6)
         assert 0 < steps < 50_000
         few = np.zeros(count), y.astype(np.float64)
-        assert solve_by_pairs(K, *few, lower, upper, 1e-4, 5, SELECTIONS.index(selection), True) == 5
+        assert solve_by_pairs(K, *few, lower, upper, 1e-4, 5, SELECTIONS.index(selection)) == 5
 
 
 def test_maximum_gain_gets_stuck_in_a_square_too():
@@ -496,7 +496,7 @@ def test_maximum_gain_gets_stuck_in_a_square_too():
         # The start is one step before the paper's point, so that the previous pair is {1, 3}.
         alpha = np.array([-0.05, 0.0, 0.05, 0.0])
         g = SIGNS - K @ alpha
-        solve_by_pairs(K, alpha, g, lower, upper, 1e-9, 100, SELECTIONS.index(selection), False)
+        solve_by_pairs(K, alpha, g, lower, upper, 1e-9, 100, SELECTIONS.index(selection))
         found[selection] = dual_of(K, SIGNS, alpha)
     assert found["hmg"] == pytest.approx(exact_dual(K, SIGNS, np.full(4, 0.1)), abs=1e-9)
     assert found["mg"] <= found["hmg"]

@@ -276,7 +276,7 @@ class Rounds(Stateful):
                 p, at = int(problems[number]), chosen[number]
                 alpha, g, limit = self.alpha[p, at], self.g[p, at], int(limits[number])
                 problem = squares[number], alpha, g, self.lower[p, at], self.upper[p, at], float(self.target[p]), limit
-                steps[number] = solve_by_pairs(*problem, selection, False)
+                steps[number] = solve_by_pairs(*problem, selection)
                 # Where maximum gain stalls at once, only pairs chosen in another way make progress.
                 steps[number] = steps[number] or solve_block(*problem)
                 where = np.searchsorted(places, at)

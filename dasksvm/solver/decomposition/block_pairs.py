@@ -26,7 +26,6 @@ def solve_by_pairs(
     target: float,
     limit: int,
     selection: int,
-    by_gain: bool,
 ) -> int:
     """Make direction searches until δ ≤ target; return their number.
 
@@ -40,8 +39,6 @@ def solve_by_pairs(
         Largest number of searches.
     selection : int
         How pairs are chosen, see `number_of`. MG returns early if it gets stuck (paper 4, section 2.4).
-    by_gain : bool
-        Whether to stop when the step of a pair of maximum gain is shorter than `target`.
     """
     if selection == SECOND_ORDER:
         return int(solve_block(kernel, alpha, g, lower, upper, target, limit))
@@ -50,7 +47,7 @@ def solve_by_pairs(
     state = make_pair_state(
         alpha, g, lower, upper, kernel.diagonal().copy(), np.full(FIELDS, NO_MEMBER, np.int64), measures, PAGE
     )
-    _, steps = advance(state, _as_cache(kernel), PairChoice(selection, by_gain, 2, float(target)), limit)
+    _, steps = advance(state, _as_cache(kernel), PairChoice(selection, by_gain=False, rows=2, tau=float(target)), limit)
     return int(steps)
 
 

@@ -62,6 +62,18 @@ class RowlessExpansion(Expansion):
         """Replace the coefficients and gradients of a problem."""
         write(self.working, problem, alpha, g)
 
+
+class AllExamplesExpansion(RowlessExpansion):
+    """An expansion whose members are all examples, with α = 0 at first."""
+
+    band = True
+
+    def add_all(self, result: CandidateBatch) -> None:
+        """Make all examples of a batch members with α = 0."""
+        self.make_room(result)
+        nothing = np.zeros_like(result.sign)
+        self.add_members(result, nothing, nothing == 0, self.find_places(result.examples, None))
+
     def exact_gradients_at(self, problem: int, places: Ints, alpha: Values) -> Values:
         """Compute g = y - Kα of some members in float64."""
         support = np.flatnonzero(alpha)
@@ -99,18 +111,6 @@ class RowlessExpansion(Expansion):
             if ERROR_FACTOR * error <= CORRECTED_BAND:
                 break
         return found, error
-
-
-class AllExamplesExpansion(RowlessExpansion):
-    """An expansion whose members are all examples, with α = 0 at first."""
-
-    band = True
-
-    def add_all(self, result: CandidateBatch) -> None:
-        """Make all examples of a batch members with α = 0."""
-        self.make_room(result)
-        nothing = np.zeros_like(result.sign)
-        self.add_members(result, nothing, nothing == 0, self.find_places(result.examples, None))
 
 
 def view_for_intake(version: int, problems: int) -> View:

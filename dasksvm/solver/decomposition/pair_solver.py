@@ -8,7 +8,7 @@ all changes made in the meantime, and all members become active again.
 import numpy as np
 from numpy.typing import NDArray
 
-from dasksvm.solver.decomposition.intake import RowlessExpansion
+from dasksvm.solver.decomposition.intake import AllExamplesExpansion
 from dasksvm.solver.decomposition.pair_rows import completed
 from dasksvm.solver.decomposition.pair_state import (
     BOTTOM,
@@ -239,7 +239,7 @@ class PairFinisher(Stateful):
 
     def _refresh(self, expansion: Expansion) -> bool:
         """Recompute gradients near the extremes in float64; return whether they show a violation, so that steps continue."""
-        assert isinstance(expansion, RowlessExpansion)
+        assert isinstance(expansion, AllExamplesExpansion)
         self.refreshes += 1
         self._alpha, before = self.alpha, self.g
         self._g, self.error = expansion.corrected_gradients(self.problem, before, self._alpha, self.extremes())
